@@ -1,4 +1,4 @@
-//! Steps in which regions end, where units take their shares up to the marks of the ends.
+//! Steps in which regions end: their ends are marked, and units take their shares up to the marks.
 
 use cubecl::prelude::*;
 use reduce_planner::Direction;
@@ -17,10 +17,10 @@ use crate::{
     operator::Width,
 };
 
-/// Stores the results of the regions that end in a step, whose loads all units have shown and whose
-/// ends they have marked. Returns what is known behind it.
+/// Stores the results of the regions that end in a step, whose loads all units have shown. Returns what
+/// is known behind it.
 #[cube]
-pub(super) fn take_marked<N: Width>(
+pub(super) fn mark_and_take<N: Width>(
     target: &mut Target,
     board: &Board<N>,
     fetched: &Fetched,
@@ -33,7 +33,7 @@ pub(super) fn take_marked<N: Width>(
     let access = comptime![share.access];
     let places = Places::of(share.tile.input, regions.numbers.len, access);
     let (first, own) = (running.region, &running.offsets);
-    let next = step.next;
+    let next = board.mark_ends(reading, &places, first, own, step.start, step.stop);
     let following = regions.offsets(next + unit_of_crew(comptime![board.crew]) as usize);
     let following_offset = regions.offset(next);
 
@@ -58,11 +58,11 @@ pub(super) fn take_marked<N: Width>(
     if comptime![!board.crew.in_plane] {
         rest = board.told(share.place.tile).rest;
     }
-    finish_regions::<N>(target, board, first, own, step, share, reading);
+    finish_regions::<N>(target, board, first, own, next, step, share, reading);
     Running::<N> { rest, region: next, offset: following_offset, offsets: following }
 }
 
-/// Stores the results of the regions from `first` on that end in a step, and keeps the part of the
+/// Stores the results of the regions from `first` to `next` that end in a step, and keeps the part of the
 /// one that began in an earlier strip. `own` are the offsets of the region that comes as many behind the
 /// first as the unit behind the first one.
 #[cube]
@@ -71,6 +71,7 @@ fn finish_regions<N: Width>(
     board: &Board<N>,
     first: usize,
     own: &Offsets,
+    next: usize,
     step: &Step,
     share: &Share<'_>,
     reading: &Reading<'_>,
@@ -81,14 +82,14 @@ fn finish_regions<N: Width>(
     // Members have a region each, so that results are stored side by side.
     let mut region = first + share.place.member as usize;
     if comptime![share.access.direction == Direction::Along] {
-        if region < step.next {
+        if region < next {
             let bounds = reading.regions.bounds_at(own, region, &places);
             finish_marked::<N>(target, board, region, &bounds, step, share, reading);
         }
         region += members;
     }
     let together = comptime![if is_large(reducer.operator) { 1 } else { TOGETHER }];
-    while region < step.next {
+    while region < next {
         let mut several = Sequence::<Offsets>::new();
         #[unroll]
         for k in 0..together {
@@ -97,7 +98,7 @@ fn finish_regions<N: Width>(
         #[unroll]
         for k in 0..together {
             let nth = region + k * members;
-            if nth < step.next {
+            if nth < next {
                 let bounds = reading.regions.bounds_at(several.index(k), nth, &places);
                 finish_marked::<N>(target, board, nth, &bounds, step, share, reading);
             }

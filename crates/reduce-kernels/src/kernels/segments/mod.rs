@@ -26,7 +26,7 @@ use self::{
     crew::unit_of_crew,
     fetch::Fetched,
     inside::Inside,
-    marked::take_marked,
+    marked::mark_and_take,
     parts::{Parts, finish_tile},
     regions::{Bounds, Offsets, Places},
     step::Board,
@@ -204,8 +204,10 @@ fn reduce_strip<N: Width>(
     };
     let mut inside = Inside::<N>::nothing(reducer);
     let mut is_inside = false.runtime();
-    // Along the reduction, the loads of the next step are issued before those of a step are used.
-    // Across outputs, units have more registers in flight, and more cubes do better.
+    // Along the reduction, the loads of the next step are issued before those of a step are used:
+    // sums of 2^26 f32 in 100,000 segments took 83 us on one H200, and 115 where they were issued
+    // behind the marks of a step's ends. Across outputs, units have more registers in flight, and more
+    // cubes do better.
     let ahead = comptime![access.direction == Direction::Along];
     let fetched = Fetched::new(share);
     if ahead {
@@ -224,11 +226,8 @@ fn reduce_strip<N: Width>(
         let whole = start >= places.before && next_start <= end;
         let region_end = places.place(regions.end_at(running.offset, running.region));
         let goes_through = whole && region_end > stop;
-        let mut next = running.region;
         if !goes_through {
             board.show(&now, share.place.member, members);
-            let (first, own) = (running.region, &running.offsets);
-            next = board.mark_ends(reading, &places, first, own, start, stop);
         }
         if ahead && goes_on {
             fetched.issue(share, &places, next_start, members);
@@ -248,8 +247,8 @@ fn reduce_strip<N: Width>(
             is_inside = false;
         }
         if !goes_through {
-            let step = Step { strip: begin, start, stop, next };
-            let behind = take_marked::<N>(target, board, &now, &running, &step, share, reading);
+            let step = Step { strip: begin, start, stop };
+            let behind = mark_and_take::<N>(target, board, &now, &running, &step, share, reading);
             running.rest = behind.rest;
             running.region = behind.region;
             running.offset = behind.offset;
@@ -287,16 +286,13 @@ struct Taken<N: Width> {
     len: usize,
 }
 
-/// A step whose ends are marked.
+/// The places where a strip begins, where a step of it begins, and where that ends.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 struct Step {
-    /// The places where its strip begins, where the step begins, and where it ends.
     strip: usize,
     start: usize,
     stop: usize,
-    /// The first region that ends behind it.
-    next: usize,
 }
 
 /// What is known of a strip up to some place.
