@@ -222,7 +222,8 @@ fn cubes_look_back_where_they_may() {
         change(&mut device);
         device
     };
-    let without: [(&SegmentsProblem, Device, &dyn Fn(Illegal) -> bool); 5] = [
+    type Expected<'a> = &'a dyn Fn(Illegal) -> bool;
+    let without: [(&SegmentsProblem, Device, Expected<'_>); 5] = [
         (&problem, changed(&|device| device.forward_progress = false), &|reason| {
             reason == Illegal::NoForwardProgress
         }),
@@ -243,7 +244,7 @@ fn cubes_look_back_where_they_may() {
         assert!(plan.partials(problem) > 0 && plan.published_words(problem, 1).is_none());
         plan.merge = SegmentsMerge::LookBack;
         match plan.check(problem, &device).unwrap_err() {
-            PlanError::Unfit { reason, .. } => assert!(expected(reason.clone()), "{reason}"),
+            PlanError::Unfit { reason, .. } => assert!(expected(reason), "{reason}"),
             other => panic!("{other}"),
         }
     }
