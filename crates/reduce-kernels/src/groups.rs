@@ -114,7 +114,7 @@ impl<'a, T: Input> GroupByKeys<'a, T> {
         self
     }
 
-    /// Plans for `device`; see [`Reduction::plan_for`].
+    /// Plans for `device`; see [`Reduction::plan_for`](crate::Reduction::plan_for).
     pub fn plan_for(mut self, device: &'a Device) -> Self {
         self.device = Some(device);
         self

@@ -51,7 +51,7 @@ impl<'a, O: Operator, T: Input> Reduction<'a, O, T> {
         SegmentedReduction::new(self, groups.members())
     }
 
-    /// Groups the elements of one axis by keys, and reduces each group: [`group_by_keys`] and
+    /// Groups the elements of one axis by keys, and reduces each group: [`group_by_keys`](crate::segments::group_by_keys) and
     /// [`grouped`](Self::grouped) in one call, for keys that are used once.
     ///
     /// The elements of a tensor of one dimension are moved together with their keys where the operator
@@ -99,7 +99,7 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
     ///
     /// # Errors
     ///
-    /// Those of [`group_by_keys`] and of [`SegmentedReduction::run`], and keys of another number of
+    /// Those of [`group_by_keys`](crate::segments::group_by_keys) and of [`SegmentedReduction::run`], and keys of another number of
     /// elements than the axis has.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         self.with(client, None, |reduction| reduction.run(client))

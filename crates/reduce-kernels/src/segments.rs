@@ -29,7 +29,7 @@ pub use crate::{
     segmented_reduction::SegmentedReduction,
 };
 
-/// The offsets of segments that keys name, for [`Reduction::segments`]: element number `i` of the
+/// The offsets of segments that keys name, for [`Reduction::segments`](crate::Reduction::segments): element number `i` of the
 /// axis belongs to segment number `keys[i]`. The keys must be sorted; a segment that none names has
 /// no elements, and elements with other keys than `0..segments` belong to none.
 ///
@@ -64,7 +64,7 @@ pub fn offsets_of_sorted_keys(
     host::segments::keys::offsets_of_sorted_keys(client, keys, segments)
 }
 
-/// The offsets of segments of these lengths, for [`Reduction::segments`]: one more than there are
+/// The offsets of segments of these lengths, for [`Reduction::segments`](crate::Reduction::segments): one more than there are
 /// lengths, of the same type. The first segment begins with the first element of the axis.
 ///
 /// Lengths are a tensor of one dimension, of i32, i64, u32 or u64. Nothing is read back: a negative
