@@ -604,6 +604,20 @@ impl<T: FieldTypes, N: Size> Columns<T, N> {
 }
 
 #[cube]
+impl<T: FieldTypes> Columns<T, Single> {
+    /// The records from place `first` on, as the components of one.
+    pub(crate) fn neighbours<N: Size>(&self, first: usize) -> Record<T, N> {
+        let mut together = self.at(first).repeated::<N>();
+        #[unroll]
+        for nth in 1..N::value().comptime() {
+            let next = self.at(first + nth);
+            together = together.with_component(comptime![nth as u32].runtime(), next);
+        }
+        together
+    }
+}
+
+#[cube]
 fn shared<T: Float, N: Size>(
     #[comptime] len: usize,
     #[comptime] exists: bool,

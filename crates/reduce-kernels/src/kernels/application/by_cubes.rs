@@ -110,13 +110,5 @@ fn merged_results<N: Width>(
         of_cube.put(output, result);
     }
     sync_cube();
-    let width = N::value().comptime();
-    let first = share.place.tile as usize * width;
-    let mut own = of_cube.at(first).repeated::<N>();
-    #[unroll]
-    for nth in 1..width {
-        let next = of_cube.at(first + nth);
-        own = own.with_component(comptime![nth as u32].runtime(), next);
-    }
-    own
+    of_cube.neighbours::<N>(share.place.tile as usize * N::value().comptime())
 }

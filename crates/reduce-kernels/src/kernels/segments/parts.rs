@@ -242,15 +242,7 @@ fn of_outputs<N: Width>(
             of_cube.put(UNIT_POS as usize, of_unit);
         }
         sync_cube();
-        let width = N::value().comptime();
-        let first = share.place.tile as usize * width;
-        let mut own = of_cube.at(first).resized::<N>();
-        #[unroll]
-        for nth in 1..width {
-            let next = of_cube.at(first + nth);
-            own = own.with_component(comptime![nth as u32].runtime(), next);
-        }
-        own
+        of_cube.neighbours::<N>(share.place.tile as usize * N::value().comptime())
     }
 }
 
