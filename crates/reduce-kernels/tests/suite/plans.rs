@@ -12,8 +12,8 @@ use reduce_kernels::{
     pairs::ElementwiseProduct,
     planner::{
         Access, AppliedKind, AppliedListPlan, AppliedPlan, ApplyLaunch, Combine, Direction,
-        ListPlan, Plan, Planned, Problem, Schedule, candidates, choose, choose_applied,
-        choose_applied_list, choose_list, force_applied,
+        ListPlan, Plan, Planned, Problem, Schedule, SegmentsMerge, candidates, choose,
+        choose_applied, choose_applied_list, choose_list, force_applied,
     },
     plans::{
         PlanInUse, PlanSource, PlanStore, RecordedApplication, RecordedCall, RecordedReduction,
@@ -130,16 +130,28 @@ pub(crate) fn waiting_forbidden(client: &Client) {
         Ok::<_, String>(read::<f32>(client, &output, 2000))
     };
     let before = run();
-    assert_eq!(before.is_ok(), device_of(client).forward_progress, "{before:?}");
+    let device = device_of(client);
+    assert_eq!(before.is_ok(), device.forward_progress, "{before:?}");
+    let offsets = tensor(client, &[0u32, 700, 2000], &[3], &[1]);
+    let row = tensor(client, &[0.5f32; 2000], &[2000], &[1]);
+    // Nothing is run, so that waiting is forbidden no longer than needed: other tests wait.
+    let looks_back = || {
+        let plan = reduce(Sum, &row).segments(&offsets).plan(client).unwrap().plan;
+        plan.merge == SegmentsMerge::LookBack
+    };
+    let may_look_back = device.forward_progress && device.wide_atomics;
+    assert_eq!(looks_back(), may_look_back);
     forbid_waiting_cubes(client);
     let forbidden = "cubes that wait for others are forbidden";
     assert!(run().unwrap_err().contains(forbidden));
+    assert!(!looks_back());
     std::thread::scope(|scope| {
         let other = scope.spawn(|| run().unwrap_err());
         assert!(other.join().unwrap().contains(forbidden));
     });
     allow_waiting_cubes(client);
     assert_eq!(run(), before);
+    assert_eq!(looks_back(), may_look_back);
 }
 
 /// A store's plan is run where it fits, from the next call on, and no longer when the store is
