@@ -115,7 +115,8 @@ pub fn use_numerics(numerics: Numerics) {
 /// docs/DESIGN.md). Forbid it where the device does not belong to the process alone: where MPS
 /// limits its active threads, or where work of a higher priority may keep cubes out for ever.
 ///
-/// From now on, results are applied by other plans, and a plan with such cubes is refused
+/// From now on, results are applied and segments are reduced by other plans, which may have other
+/// bits, and a plan with such cubes is refused
 /// ([`Illegal::WaitingForbidden`]). A reduction that was given a device ([`plan_for`]) asks that
 /// one: its `tuning.applied.cubes_wait` says the same.
 ///

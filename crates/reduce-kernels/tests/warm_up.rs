@@ -24,6 +24,7 @@ use reduce_kernels::{
     operators::NormL1,
     pairs::{CosineSimilarity, reduce_pair},
     partials::{ShardSpec, merge_partials},
+    planner::SegmentsMerge,
     plans::{Numerics, RecordedCall},
     reduce, storage_type,
     top_k::{largest, smallest, top_k},
@@ -475,6 +476,18 @@ fn names_say_which_arrays_are_bound(client: &Client) {
     let dense = launched(&|| drop(normed().run(client).unwrap()));
     let apart = launched(&|| normed().run_into(client, apart.clone().binding()).unwrap());
     assert!(!apart.is_subset(&dense), "outputs that lie apart and side by side share a name");
+    let row = tensor(client, &[0.5; 3000], &[3000]);
+    let words = [0u32, 1000, 3000].map(u32::to_le_bytes).concat();
+    let handle = client.create_from_slice(&words);
+    let offsets = TensorHandle::new_contiguous(vec![3], handle, storage_type(ElementType::U32));
+    let segmented = || reduce(Sum, &row).segments(&offsets);
+    let mut plan = segmented().choose(client).unwrap().plan;
+    if plan.merge == SegmentsMerge::LookBack {
+        let looks_back = launched(&|| drop(segmented().run(client).unwrap()));
+        plan.merge = SegmentsMerge::SecondLaunch { units_per_cube: 64 };
+        let twice = launched(&|| drop(segmented().with_plan(plan).run(client).unwrap()));
+        assert!(looks_back.is_disjoint(&twice), "a launch that looks back and one of two");
+    }
 }
 
 /// Backends are tested one after the other.

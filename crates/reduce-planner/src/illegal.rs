@@ -266,7 +266,7 @@ pub enum Illegal {
     /// them.
     #[error("the device may not run cubes that others wait for")]
     NoForwardProgress,
-    /// Cubes wait for others of their tile, and the tuning forbids it.
+    /// Cubes wait for others of their tile or for those of earlier tiles, and the tuning forbids it.
     #[error("cubes that wait for others are forbidden")]
     WaitingForbidden,
     /// Cubes wait for others of their tile, and leave too little room for these.

@@ -58,7 +58,7 @@ pub(crate) enum Stores {
     Elements,
     /// Those of vectors, and at the edges of rows those of elements.
     Vectors,
-    /// That of an accumulator's words.
+    /// That of an accumulator's words, or that of the words in which tiles publish their parts.
     Words,
 }
 

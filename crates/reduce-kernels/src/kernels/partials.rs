@@ -1,5 +1,5 @@
 //! Published partials: how the cubes of an output tile pass their partial results to the one that
-//! finishes last.
+//! finishes last, and how tiles of segments pass theirs to cubes that look back.
 //!
 //! Plain stores of one cube are not ordered for another without a fence. CubeCL 0.11 has one where
 //! a device promises it (`sync_storage`); these kernels need none. A partial result is published in
@@ -306,7 +306,7 @@ impl Published {
                     for word in 0..words {
                         let mut found = *taken.index(comptime![k * words + word]);
                         // The last cube counted itself in after the others, so it rarely waits
-                        // here. Lanes that have no partial must not spin: Mesa's software adapter
+                        // here. A cube that looks back waits for tiles that are still reduced. Lanes that have no partial must not spin: Mesa's software adapter
                         // leaves a loop after 65535 turns, and those of idle lanes count.
                         while found < self.mark {
                             found = published[self.at(first + from, output, word)].load();

@@ -385,8 +385,8 @@ pub(crate) fn every_plan(client: &Client) {
     assert!(looked_back >= 8 || !device.forward_progress, "{looked_back} plans looked back");
 }
 
-/// Segments that lie in hundreds of tiles, which many cubes take in turn, give the same bits in every
-/// run, for any number of cubes and however their tiles are merged.
+/// Segments that lie in hundreds of tiles, which many cubes take in turn, give right results, and the
+/// same bits for any number of cubes, in both ways to merge.
 pub(crate) fn many_tiles(client: &Client) {
     const LEN: usize = 300_000;
 

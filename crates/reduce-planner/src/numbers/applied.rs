@@ -39,8 +39,8 @@ pub struct AppliedTuning {
     /// took 537 us, and 501 with tiles read again; that of bf16 8192 × 128256 took 1249 us,
     /// and 1498.
     pub shared_rate_percent: u32,
-    /// Whether cubes that share a tile may wait for each other. Without it, no plan has such
-    /// cubes, even where the device keeps the promise that this takes
+    /// Whether cubes that share a tile may wait for each other, and cubes that reduce segments for
+    /// those of earlier tiles. Without it, no plan has such cubes, even where the device keeps the promise that this takes
     /// ([`Device::forward_progress`]).
     ///
     /// [`Device::forward_progress`]: crate::Device::forward_progress
@@ -60,7 +60,7 @@ pub struct AppliedTuning {
     /// Cubes per multiprocessor below which more share a tile. Softmax of f32 4096 × 1024 over
     /// axis 0 took 16.8 us in 16 cubes per tile, and 30.4 in 33.
     pub by_cubes_per_multiprocessor: u32,
-    /// Most bytes of partials that they publish. The bytes stay allocated between calls. Not
+    /// Most bytes of partials that they publish, and that cubes which reduce segments do. The bytes stay allocated between calls. Not
     /// measured.
     pub published_bytes: u64,
     /// Rate of such plans, in percent of memory's. A batch normalisation of f32 64 × 256 × 56 × 56

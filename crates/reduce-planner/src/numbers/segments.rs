@@ -10,7 +10,7 @@ use super::{Nonsense, count, power_of_two};
 pub struct SegmentsTuning {
     /// Along the axis. As many cubes as reside together begin all tiles at once.
     pub along: SegmentTiles,
-    /// The same for [large](Self::large_bytes) accumulators: steps in which segments end take longest
+    /// The same for [large](Self::large_bytes) accumulators, where cubes look back: steps in which segments end take longest
     /// where pushes and merges are long, and short tiles balance them. Of 2^26 f32 in 100,000 segments,
     /// logsumexp took 160 us in place of 171, and argmax 155 in place of 170.
     pub large_along: SegmentTiles,
@@ -110,17 +110,10 @@ impl SegmentsTuning {
     }
 
     /// Those for the same through Vulkan, where no cube waits and compilers keep fewer loads in
-    /// registers. Sums of [2^20, 64] f32 in 65,536 segments took 289 us with the numbers of CUDA, and
-    /// 141 with these; 2^26 keys of 100,000 groups 2845 us with 16 keys a unit, and 1782 with 8.
+    /// registers. Sums of [2^20, 64] f32 in 65,536 segments took 290 us with the numbers of CUDA, and
+    /// 162 with these; 2^26 keys of 100,000 groups 2845 us with 16 keys a unit, and 1782 with 8.
     pub(super) const fn vulkan() -> Self {
-        let (along, across) = (SegmentTiles::new(256, 16, 768), SegmentTiles::new(256, 8, 1024));
-        Self {
-            along,
-            large_along: along,
-            across,
-            large_across: across,
-            grouping_keys_per_unit: 8,
-            ..Self::h200()
-        }
+        let across = SegmentTiles::new(256, 8, 1024);
+        Self { across, large_across: across, grouping_keys_per_unit: 8, ..Self::h200() }
     }
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// Most bytes of published partials, whatever a tuning allows: indices of 32 bits reach every word.
-const MOST_PUBLISHED_BYTES: u64 = 1 << 30;
+pub(crate) const MOST_PUBLISHED_BYTES: u64 = 1 << 30;
 
 impl Plan {
     /// Checks that the plan computes `problem` correctly on `device`, whatever its bits depend on.

@@ -41,12 +41,6 @@ pub fn choose_segments(
         Ok(()) => access,
         Err(_) => Access::new(access.direction),
     };
-    let elements = tiles_of(access, problem, device).elements_per_unit;
-    let loads = match access.direction {
-        Direction::Along => elements / access.vector,
-        Direction::Across => elements,
-    };
-    let access = access.with_loads_in_flight(loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT));
 
     // 2. A launch costs more than waiting for tiles that were begun earlier.
     let units = u64::from(tuning.merging_units.min(device.max_units_per_cube));
@@ -69,7 +63,12 @@ fn planned(
     device: &Device,
 ) -> SegmentsPlan {
     let (axis, tuning) = (problem.axis(), device.tuning.segments);
-    let tiles = tiles_of(access, problem, device);
+    let tiles = tiles_of(merge, access, problem, device);
+    let loads = match access.direction {
+        Direction::Along => tiles.elements_per_unit / access.vector,
+        Direction::Across => tiles.elements_per_unit,
+    };
+    let access = access.with_loads_in_flight(loads.clamp(1, Access::MOST_LOADS_IN_FLIGHT));
 
     // 3. Neighbouring units read neighbouring outputs, if there are any.
     let most = tiles.units_per_cube.min(device.max_units_per_cube);
@@ -132,13 +131,18 @@ fn planned(
     }
 }
 
-/// How long tiles are.
-fn tiles_of(access: Access, problem: &SegmentsProblem, device: &Device) -> SegmentTiles {
+/// How long tiles are. A second launch would take long for many short ones.
+fn tiles_of(
+    merge: SegmentsMerge,
+    access: Access,
+    problem: &SegmentsProblem,
+    device: &Device,
+) -> SegmentTiles {
     let (axis, tuning) = (problem.axis(), &device.tuning.segments);
     let large = axis.operator().accumulator_bytes >= tuning.large_bytes;
     match (access.direction, large) {
-        (Direction::Along, false) => tuning.along,
-        (Direction::Along, true) => tuning.large_along,
+        (Direction::Along, true) if merge == SegmentsMerge::LookBack => tuning.large_along,
+        (Direction::Along, _) => tuning.along,
         (Direction::Across, false) => tuning.across,
         (Direction::Across, true) => tuning.large_across,
     }

@@ -10,7 +10,10 @@ use crate::{
     limits::{self, NARROW_LIMIT},
     plan::{
         Access, Combine,
-        check::{check_access, check_lanes, fits_bindings, fits_grid, fits_shared, power_of_two},
+        check::{
+            MOST_PUBLISHED_BYTES, check_access, check_lanes, fits_bindings, fits_grid, fits_shared,
+            power_of_two,
+        },
         div_ceil,
     },
     problem::{Direction, SegmentsProblem},
@@ -215,11 +218,11 @@ impl SegmentsPlan {
         // Those of the region that goes on into a tile, of the tiles before it, and a tree for these.
         let outputs = self.outputs_of_cube() as usize;
         let (looking_back, numbers) = match self.merge {
-            SegmentsMerge::LookBack => (outputs.saturating_mul(2).saturating_add(units), 7),
+            SegmentsMerge::LookBack => (outputs.saturating_mul(2).saturating_add(units), 8),
             SegmentsMerge::SecondLaunch { .. } => (0, 0),
         };
         let records = cells.saturating_add(tails).saturating_add(others);
-        let words = members + tails + 3 + numbers;
+        let words = members + tails + self.side_by_side as usize + 3 + numbers;
         let accumulators = records.saturating_mul(accumulator.saturating_mul(width));
         let looking_back = looking_back.saturating_mul(accumulator);
         let accumulators = accumulators.saturating_add(looking_back);
@@ -284,6 +287,8 @@ impl SegmentsPlan {
             SegmentsMerge::SecondLaunch { units_per_cube } => {
                 let most = device.max_units_per_cube;
                 power_of_two(Quantity::UnitsPerMergingCube, units_per_cube, most)?;
+                let accumulator = axis.operator().accumulator_bytes;
+                fits_shared((units_per_cube as usize).saturating_mul(accumulator), device)?;
             }
         }
         fits_shared(self.shared_bytes(problem), device)?;
@@ -328,9 +333,11 @@ impl SegmentsPlan {
         if counted > NARROW_LIMIT {
             return Err(Illegal::TooManyTiles { tiles: counted, max: NARROW_LIMIT });
         }
-        let words = problem.axis().operator().accumulator_bytes.div_ceil(size_of::<u32>());
+        // Each field has words of its own.
+        let operator = problem.axis().operator();
+        let words = operator.accumulator_bytes.div_ceil(size_of::<u32>()).max(operator.fields);
         let bytes = self.published_words(problem, words).unwrap_or(0).saturating_mul(8);
-        let max = device.tuning.applied.published_bytes;
+        let max = device.tuning.applied.published_bytes.min(MOST_PUBLISHED_BYTES);
         match bytes > max {
             true => Err(Illegal::PublishedPartials { bytes, max }),
             false => Ok(()),

@@ -22,7 +22,7 @@ use crate::{
         scratch::{Stream, Words, partials, words},
     },
     kernels::{
-        args::{IndexArrayLaunch, KernelTypesArg, TargetArraysLaunch},
+        args::{IndexArrayLaunch, KernelTypesArg, Stores, TargetArraysLaunch},
         segments::{PublishedArrayLaunch, SegmentNumbersLaunch, merge_segments, reduce_segments},
     },
     operator::ParametersLaunch,
@@ -137,6 +137,10 @@ impl PreparedSegments {
             stored: memory_type(axis.input()),
             second: axis.second().map(|second| memory_type(second.element())),
             width: launches.plan.access.vector,
+            stores: match launches.published {
+                Some(_) => Stores::Words,
+                None => Stores::Elements,
+            },
             ..self.merging_types(client)
         }
     }
@@ -209,7 +213,7 @@ impl SegmentsLaunch<'_> {
                 self.members.offsets.elements(),
                 self.target(),
                 partial_arrays(&self.partials),
-                self.published(),
+                self.published().into(),
                 geometry(axis, &reading),
                 self.numbers(),
                 self.parameters(),
@@ -257,10 +261,9 @@ impl SegmentsLaunch<'_> {
     }
 
     /// The words in which tiles publish their parts, if they do.
-    fn published(&self) -> PublishedArrayLaunch {
-        let words = self.published.as_ref().map(|published| published.words.elements());
-        let mark = self.published.as_ref().map_or(0, |published| published.mark);
-        PublishedArrayLaunch::new(words.into(), mark)
+    fn published(&self) -> Option<PublishedArrayLaunch> {
+        let Words { words, mark } = self.published.as_ref()?;
+        Some(PublishedArrayLaunch::new(words.elements(), *mark))
     }
 
     fn numbers(&self) -> SegmentNumbersLaunch {

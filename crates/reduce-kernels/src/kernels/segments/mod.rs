@@ -84,7 +84,7 @@ pub(crate) fn reduce_segments(
     offsets: &[Offset],
     target: &mut TargetArrays,
     partials: &mut PartialArrays,
-    published: &PublishedArray,
+    published: &ComptimeOption<PublishedArray>,
     geometry: &Geometry,
     numbers: &SegmentNumbers,
     parameters: &Parameters,
@@ -147,7 +147,7 @@ impl<'a> Reading<'a> {
 fn reduce_tiles<N: Width>(
     target: &mut Target,
     left: Columns<AccumulatorTypes, Single>,
-    published: &PublishedArray,
+    published: &ComptimeOption<PublishedArray>,
     reading: &Reading<'_>,
     cubes: usize,
 ) {

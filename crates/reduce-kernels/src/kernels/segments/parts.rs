@@ -19,10 +19,10 @@ use crate::{
     operator::{Accumulator, AccumulatorTypes, Columns, Single, Slice, Width},
 };
 
-/// The words in which tiles publish their parts, if no second launch merges these.
+/// The words in which tiles publish their parts, and the mark of the launch.
 #[derive(CubeType, CubeLaunch)]
 pub(crate) struct PublishedArray {
-    words: ComptimeOption<Box<[Atomic<u64>]>>,
+    words: Box<[Atomic<u64>]>,
     mark: u64,
 }
 
@@ -32,8 +32,8 @@ pub(crate) struct PublishedArray {
 pub(super) struct Parts<'a, N: Width> {
     /// For a second launch.
     left: Columns<AccumulatorTypes, Single>,
-    /// For the cubes of tiles that follow.
-    published: &'a PublishedArray,
+    /// For the cubes of tiles that follow, if no second launch merges.
+    published: &'a ComptimeOption<PublishedArray>,
     /// The region that goes on into a tile, if its cube looks back.
     entering: ComptimeOption<Entering<N>>,
 }
@@ -51,11 +51,11 @@ struct Entering<N: Width> {
 impl<'a, N: Width> Parts<'a, N> {
     pub(super) fn new(
         left: Columns<AccumulatorTypes, Single>,
-        published: &'a PublishedArray,
+        published: &'a ComptimeOption<PublishedArray>,
         reading: &Reading<'_>,
         #[comptime] side_by_side: usize,
     ) -> Parts<'a, N> {
-        let entering = if comptime![published.words.is_some()] {
+        let entering = if comptime![published.is_some()] {
             let fields = comptime![reading.reducer.operator.0.fields];
             ComptimeOption::new_Some(Entering::<N> {
                 places: Slice::of(&Shared::<[usize]>::new_slice(3usize)),
@@ -71,9 +71,9 @@ impl<'a, N: Width> Parts<'a, N> {
     /// Every unit of the cube must get here.
     pub(super) fn first_tile(&self, cubes: usize, tiles: usize) -> usize {
         #[comptime]
-        match &self.published.words {
+        match self.published {
             // Whoever looks back waits for tiles with lower numbers, which must have begun.
-            ComptimeOption::Some(words) => nth_to_begin(words, self.published.mark),
+            ComptimeOption::Some(published) => nth_to_begin(&published.words, published.mark),
             // The grid may hold a few cubes past the last.
             ComptimeOption::None => select(CUBE_POS < cubes, CUBE_POS, tiles),
         }
@@ -83,8 +83,8 @@ impl<'a, N: Width> Parts<'a, N> {
     /// [`first_tile`](Self::first_tile).
     pub(super) fn tile_after(&self, number: usize, cubes: usize) -> usize {
         #[comptime]
-        match &self.published.words {
-            ComptimeOption::Some(words) => nth_to_begin(words, self.published.mark),
+        match self.published {
+            ComptimeOption::Some(published) => nth_to_begin(&published.words, published.mark),
             ComptimeOption::None => number + cubes,
         }
     }
@@ -136,10 +136,10 @@ impl<'a, N: Width> Parts<'a, N> {
         let tiles = reading.regions.numbers.tiles;
         let nth = number % tiles;
         #[comptime]
-        match &self.published.words {
-            ComptimeOption::Some(words) => {
+        match self.published {
+            ComptimeOption::Some(array) => {
                 let width = N::value().comptime();
-                let published = self.published_by(number / tiles, reading);
+                let published = published_by::<N>(number / tiles, array.mark, reading);
                 let outputs = comptime![published.outputs];
                 #[unroll]
                 for component in 0..width {
@@ -148,7 +148,7 @@ impl<'a, N: Width> Parts<'a, N> {
                     } else {
                         component.runtime()
                     };
-                    published.publish(words, nth, output, part.component(component));
+                    published.publish(&array.words, nth, output, part.component(component));
                 }
             }
             ComptimeOption::None => self.leave(part, tiles + nth, share),
@@ -169,16 +169,6 @@ impl<'a, N: Width> Parts<'a, N> {
         }
     }
 
-    /// What the tiles of a block of outputs publish.
-    fn published_by(&self, block: usize, reading: &Reading<'_>) -> Published {
-        let reducer = reading.reducer;
-        let width = N::value().comptime();
-        let crew = comptime![Crew::of(reducer.team)];
-        let outputs = comptime![crew.side_by_side(reducer.team) * width];
-        let tiles = reading.regions.numbers.tiles;
-        Published::of(block, tiles, self.published.mark, outputs, comptime![reducer.operator])
-    }
-
     /// Finishes the region that goes on into a tile and ends there, with what the tiles before have of
     /// it. Every unit of the cube must get here.
     fn look_back(
@@ -190,19 +180,19 @@ impl<'a, N: Width> Parts<'a, N> {
         reading: &Reading<'_>,
     ) {
         #[comptime]
-        match &self.published.words {
-            ComptimeOption::Some(words) => {
+        match self.published {
+            ComptimeOption::Some(array) => {
                 let entering = self.entering.unwrap();
                 let (begin, end) = (entering.places[0], entering.places[1]);
                 if begin < taken.tile && taken.tile < end && end <= taken.end {
                     let (regions, reducer) = (reading.regions, reading.reducer);
                     let tiles = regions.numbers.tiles;
                     let first = begin / taken.len;
-                    let published = self.published_by(number / tiles, reading);
+                    let published = published_by::<N>(number / tiles, array.mark, reading);
                     let team = comptime![merging_team(reducer.team, published.outputs)];
                     let merging = reducer.with_team(team);
                     let before =
-                        published.merge_from(words, first, number % tiles - first, &merging);
+                        published.merge_from(&array.words, first, number % tiles - first, &merging);
                     let before =
                         of_outputs::<N>(before, share, reducer, comptime![published.outputs]);
                     let crew = comptime![Crew::of(reducer.team)];
@@ -222,6 +212,17 @@ impl<'a, N: Width> Parts<'a, N> {
             ComptimeOption::None => {}
         }
     }
+}
+
+/// What the tiles of a block of outputs publish under a mark.
+#[cube]
+fn published_by<N: Width>(block: usize, mark: u64, reading: &Reading<'_>) -> Published {
+    let reducer = reading.reducer;
+    let width = N::value().comptime();
+    let crew = comptime![Crew::of(reducer.team)];
+    let outputs = comptime![crew.side_by_side(reducer.team) * width];
+    let tiles = reading.regions.numbers.tiles;
+    Published::of(block, tiles, mark, outputs, comptime![reducer.operator])
 }
 
 /// For member 0 of each tile of outputs their accumulators, of which the unit with the number of an
