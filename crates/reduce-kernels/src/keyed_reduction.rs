@@ -99,8 +99,8 @@ impl<O: Operator> KeyedReduction<'_, O, TensorHandle> {
     ///
     /// # Errors
     ///
-    /// Those of [`group_by_keys`](crate::segments::group_by_keys) and of [`SegmentedReduction::run`], and keys of another number of
-    /// elements than the axis has.
+    /// Those of [`group_by_keys`](crate::segments::group_by_keys) and of
+    /// [`SegmentedReduction::run`], and keys of another number of elements than the axis has.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
         self.with(client, None, |reduction| reduction.run(client))
     }

@@ -189,7 +189,7 @@ impl Published {
     }
 
     /// Publishes the accumulator of `output`.
-    pub(super) fn publish(
+    fn publish(
         &self,
         published: &[Atomic<u64>],
         cube: usize,
@@ -306,8 +306,9 @@ impl Published {
                     for word in 0..words {
                         let mut found = *taken.index(comptime![k * words + word]);
                         // The last cube counted itself in after the others, so it rarely waits
-                        // here. A cube that looks back waits for tiles that are still reduced. Lanes that have no partial must not spin: Mesa's software adapter
-                        // leaves a loop after 65535 turns, and those of idle lanes count.
+                        // here. A cube that looks back waits for tiles that are still reduced.
+                        // Lanes that have no partial must not spin: Mesa's software adapter leaves
+                        // a loop after 65535 turns, and those of idle lanes count.
                         while found < self.mark {
                             found = published[self.at(first + from, output, word)].load();
                         }

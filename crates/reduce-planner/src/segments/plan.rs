@@ -292,9 +292,8 @@ impl SegmentsPlan {
             }
         }
         fits_shared(self.shared_bytes(problem), device)?;
-        // The input as vectors and as elements, the second input likewise, the offsets,
-        // the indices, results as
-        // elements and as vectors, and a field of partials each.
+        // The input as vectors and as elements, the second input likewise, the offsets, the indices,
+        // results as elements and as vectors, and a field of partials each or the published words.
         let inputs = 2 + if axis.second().is_some() { 2 } else { 0 };
         let indices = usize::from(problem.indices().is_some());
         let parts = match self.merge {
@@ -327,7 +326,8 @@ impl SegmentsPlan {
         if units < device.plane_size_max {
             return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
         }
-        // Cubes count tiles, and each of them one more than there are.
+        // Cubes count tiles, and each cube one more than there are, as do those that the grid holds
+        // past the last.
         let tiles = self.blocks(problem).saturating_mul(self.tiles(problem) as u64);
         let counted = tiles.saturating_add(2 * u64::from(self.cubes));
         if counted > NARROW_LIMIT {

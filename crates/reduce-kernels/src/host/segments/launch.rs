@@ -158,8 +158,7 @@ impl Launches for PreparedSegments {
         let SegmentsLaunches { plan, address, readers, mergers, .. } = launches;
         let axis = self.stated.problem.axis();
         let types = self.reading_types(client, launches);
-        let looks_back = launches.published.is_some();
-        let reading = (types, self.operator, *address, plan.access, *readers, looks_back);
+        let reading = (types, self.operator, *address, plan.access, *readers);
         let dims = (dimensions(axis), second_access(axis, plan.access));
         each(Kernel::new("reduce_segments", (reading, dims)));
         if let Some((mergers, _)) = *mergers {

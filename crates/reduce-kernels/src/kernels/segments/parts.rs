@@ -138,18 +138,8 @@ impl<'a, N: Width> Parts<'a, N> {
         #[comptime]
         match self.published {
             ComptimeOption::Some(array) => {
-                let width = N::value().comptime();
                 let published = published_by::<N>(number / tiles, array.mark, reading);
-                let outputs = comptime![published.outputs];
-                #[unroll]
-                for component in 0..width {
-                    let output = if comptime![outputs > width] {
-                        share.place.tile as usize * width + component
-                    } else {
-                        component.runtime()
-                    };
-                    published.publish(&array.words, nth, output, part.component(component));
-                }
+                published.publish_tile::<N>(&array.words, nth, part, share.place);
             }
             ComptimeOption::None => self.leave(part, tiles + nth, share),
         }
