@@ -8,7 +8,7 @@ use reduce_kernels::{
     ElementType, ReduceError,
     by_name::{AppliedName, AppliedOptions, UnknownFunction, with_applied},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    normalize::{LayerNorm, RmsNorm, cross_entropy},
+    normalize::{AddLayerNorm, AddRmsNorm, LayerNorm, RmsNorm, cross_entropy},
     planner::AppliedPlan,
 };
 use reduce_programs::{
@@ -19,7 +19,7 @@ use super::{ended, timed_plans::TimedCase};
 
 /// Times cases over rotating buffers (cold cache) and prints
 /// `OURS function dtype [shape] axis A: T us B GB/s`, the format of the peers' programs. The bytes
-/// are those of the input, read once, and of the output, written once. The classes of a
+/// are those of the inputs, read once, and of the outputs, written once. The classes of a
 /// cross-entropy are bytes.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -57,7 +57,7 @@ struct Applied {
 }
 
 /// What is timed, with the operands that peers give it.
-#[derive(Clone, Copy, PartialEq)]
+#[derive(Clone, Copy)]
 enum Function {
     /// Without operands.
     Plain(AppliedName),
@@ -65,18 +65,21 @@ enum Function {
     LayerNorm,
     /// With a weight.
     RmsNorm,
+    /// Of the sum with a residual, which is an output too, with a weight.
+    AddRmsNorm,
+    /// Of the sum with a residual, which is an output too, with a weight and a bias.
+    AddLayerNorm,
     /// With a class for each row.
     CrossEntropy,
 }
 
 impl Function {
-    /// The function whose plan is chosen, if plans are.
-    fn name(self) -> Option<AppliedName> {
+    /// Tensors of the input's shape that are read and that are written.
+    fn tensors(self) -> u64 {
         match self {
-            Function::Plain(name) => Some(name),
-            Function::LayerNorm => Some(AppliedName::LayerNorm),
-            Function::RmsNorm => Some(AppliedName::RmsNorm),
-            Function::CrossEntropy => None,
+            Function::Plain(_) | Function::LayerNorm | Function::RmsNorm => 2,
+            Function::AddRmsNorm | Function::AddLayerNorm => 4,
+            Function::CrossEntropy => 1,
         }
     }
 }
@@ -87,6 +90,8 @@ fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
         "batch_norm" => Function::Plain(AppliedName::LayerNorm),
         "layer_norm" => Function::LayerNorm,
         "rms_norm" => Function::RmsNorm,
+        "add_rms_norm" => Function::AddRmsNorm,
+        "add_layer_norm" => Function::AddLayerNorm,
         "cross_entropy" => Function::CrossEntropy,
         name => Function::Plain(name.parse()?),
     };
@@ -132,58 +137,87 @@ fn time(
         Function::CrossEntropy => (rows, ElementType::U8),
         _ => (last, case.place.element),
     };
-    let operands = random_inputs(client, element, &[len], &[1], Some(0));
-    let written = if case.function == Function::CrossEntropy { 0 } else { 1 };
-    let bytes = (1 + written) * case.place.input_bytes();
+    let operand = &random_inputs(client, element, &[len], &[1], Some(0))[0];
+    let bytes = case.function.tensors() * case.place.input_bytes();
     let timed = TimedCase { client, words: &case.words, bytes, sample_seconds };
-    let input = |call: usize| &inputs[call % inputs.len()];
-    match choose(client, case, &inputs[0])? {
-        Some(chosen) => timed.print(&chosen, plans, |&plan, call| {
-            launch(client, case, input(call), &operands[0], Some(plan)).map(drop)
-        }),
-        None => timed.print(&"two launches", &[], |_, call| {
-            launch(client, case, input(call), &operands[0], None).map(drop)
-        }),
+    let read = |call: usize| Read {
+        input: &inputs[call % inputs.len()],
+        residual: &inputs[(call + 1) % inputs.len()],
+        operand,
+    };
+    match choose(client, case, read(0))? {
+        Some(chosen) => {
+            timed.print(&chosen, plans, |&plan, call| launch(client, case, read(call), Some(plan)))
+        }
+        None => timed.print(&"two launches", &[], |_, call| launch(client, case, read(call), None)),
     }
+}
+
+/// What a call reads.
+#[derive(Clone, Copy)]
+struct Read<'a> {
+    input: &'a TensorHandle,
+    residual: &'a TensorHandle,
+    operand: &'a TensorHandle,
+}
+
+/// Evaluates an expression with the application of a case.
+macro_rules! with_case {
+    ($case:expr, $read:expr, $applied:ident => $body:expr, $otherwise:expr) => {{
+        let (case, Read { input, residual, operand }) = ($case, $read);
+        let (axes, last) = (case.place.axes(), case.place.stored.len() - 1);
+        let AppliedOptions { eps, .. } = AppliedOptions::default();
+        match case.function {
+            Function::Plain(name) => {
+                with_applied!(name, AppliedOptions::default(), input, axes, $applied => $body)
+            }
+            Function::LayerNorm => {
+                let norm = LayerNorm { eps }.of(input, axes);
+                let $applied = norm.operand(operand, last).operand(operand, last);
+                $body
+            }
+            Function::RmsNorm => {
+                let $applied = RmsNorm { eps }.of(input, axes).operand(operand, last);
+                $body
+            }
+            Function::AddRmsNorm => {
+                let norm = AddRmsNorm { eps }.of(input, residual, axes);
+                let $applied = norm.operand(operand, last);
+                $body
+            }
+            Function::AddLayerNorm => {
+                let norm = AddLayerNorm { eps }.of(input, residual, axes);
+                let $applied = norm.operand(operand, last).operand(operand, last);
+                $body
+            }
+            Function::CrossEntropy => $otherwise,
+        }
+    }};
 }
 
 /// The plan that is chosen; none for a cross-entropy, which is a reduction and a small launch.
 fn choose(
     client: &Client,
     case: &Applied,
-    input: &TensorHandle,
+    read: Read<'_>,
 ) -> Result<Option<AppliedPlan>, ReduceError> {
-    let Some(name) = case.function.name() else { return Ok(None) };
-    let options = AppliedOptions::default();
-    with_applied!(name, options, input, case.place.axes(), applied => {
-        Ok(Some(applied.choose(client)?.plan))
-    })
+    with_case!(case, read, applied => Ok(Some(applied.choose(client)?.plan)), Ok(None))
 }
 
 fn launch(
     client: &Client,
     case: &Applied,
-    input: &TensorHandle,
-    operand: &TensorHandle,
+    read: Read<'_>,
     plan: Option<AppliedPlan>,
-) -> Result<TensorHandle, ReduceError> {
-    let axes = || case.place.axes();
-    let last = case.place.stored.len() - 1;
-    let AppliedOptions { eps, .. } = AppliedOptions::default();
-    match (case.function, plan) {
-        (Function::LayerNorm, Some(plan)) => {
-            let norm = LayerNorm { eps }.of(input, axes()).with_plan(plan);
-            norm.operand(operand, last).operand(operand, last).run(client)
-        }
-        (Function::RmsNorm, Some(plan)) => {
-            let norm = RmsNorm { eps }.of(input, axes()).with_plan(plan);
-            norm.operand(operand, last).run(client)
-        }
-        (Function::Plain(name), Some(plan)) => {
-            with_applied!(name, AppliedOptions::default(), input, axes(), applied => {
-                applied.with_plan(plan).run(client)
-            })
-        }
-        _ => cross_entropy(client, input, operand, last),
-    }
+) -> Result<(), ReduceError> {
+    with_case!(case, read, applied => {
+        let applied = match plan {
+            Some(plan) => applied.with_plan(plan),
+            None => applied,
+        };
+        applied.run(client).map(drop)
+    }, {
+        let last = case.place.stored.len() - 1;
+        cross_entropy(client, read.input, read.operand, last).map(drop)
+    })
 }

@@ -329,7 +329,7 @@ fn described_tensors(
 
 /// An applied reduction whose output has the type of the input of `application`. The operands
 /// broadcast.
-fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
+fn applied_with<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
     applied: AppliedReduction<'a, O, F, T>,
     operands: &'a [T],
     segments: SegmentsOf<'a, T>,
@@ -345,7 +345,7 @@ fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
 }
 
 /// Launches an applied reduction into a new tensor, and its results into others, which follow.
-fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
+fn run_with_results<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
     client: &Client,
     applied: AppliedReduction<'_, O, F, TensorHandle>,
 ) -> Result<Vec<TensorHandle>, ReduceBurnError> {

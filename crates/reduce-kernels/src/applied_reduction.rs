@@ -16,7 +16,7 @@ use crate::{
     host::{
         apply::{
             launch::Tensors,
-            request::{ApplyRequest, OperandSpec},
+            request::{AppliedOutput, ApplyRequest, OperandSpec},
         },
         call::Call,
         segments::integers::Members,
@@ -63,7 +63,8 @@ pub struct AppliedReduction<'a, O, F, T> {
     apply: F,
     pub(crate) operands: Vec<Beside<'a, T>>,
     pub(crate) members: Option<Members<'a, T>>,
-    output: Option<ElementType>,
+    /// The type of each output that was asked for.
+    outputs: [Option<ElementType>; 3],
     plan: Option<AppliedPlan>,
 }
 
@@ -82,19 +83,22 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedReduction<'_, O, F, 
             .field("apply", &F::NAME)
             .field("operands", &self.operands.len())
             .field("segments", &self.members)
-            .field("output", &self.output)
+            .field("outputs", &&self.outputs[..F::Outputs::COUNT])
             .field("plan", &self.plan)
             .finish()
     }
 }
 
-/// The elements that results were applied to, and the results.
-pub type WithResults<O> = (TensorHandle, Outputs<O, TensorHandle>);
+/// The outputs of a function, and the results that were applied.
+pub type WithResults<O, F> = (AppliedOutputs<F, TensorHandle>, Outputs<O, TensorHandle>);
+
+/// An `X` for each output of the function `F`: `X` itself for one, otherwise a tuple.
+pub type AppliedOutputs<F, X> = <<F as Apply>::Outputs as Arity>::Each<X>;
 
 impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction<'a, O, F, T> {
     pub(crate) fn new(reduction: Reduction<'a, O, T>, apply: F) -> Self {
         let (operands, members) = (Vec::new(), None);
-        Self { reduction, apply, operands, members, output: None, plan: None }
+        Self { reduction, apply, operands, members, outputs: [None; 3], plan: None }
     }
 
     /// Adds the next operand: a tensor whose axes are these axes of the input, in this order. Along
@@ -172,10 +176,17 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self
     }
 
-    /// Asks for this floating point type of the output. By default it has the type of the input, or
-    /// that of the results if the input is of integers or bools.
+    /// Asks for this floating point type of all outputs. By default they have the type of the input,
+    /// or that of the results if the input is of integers or bools.
     pub fn output_type(mut self, output: ElementType) -> Self {
-        self.output = Some(output);
+        self.outputs[..F::Outputs::COUNT].fill(Some(output));
+        self
+    }
+
+    /// Asks for a floating point type of each output, as [`output_type`](Self::output_type).
+    pub fn output_types(mut self, outputs: AppliedOutputs<F, Option<ElementType>>) -> Self {
+        let outputs = F::Outputs::into_list(outputs);
+        self.outputs[..outputs.len()].copy_from_slice(&outputs);
         self
     }
 
@@ -278,10 +289,10 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         all.map(|tensor| tensor.buffer_bytes()).chain(members).collect()
     }
 
-    /// The call. `layout` is the strides and the alignment of a supplied output.
+    /// The call. `layouts` are the strides and the alignment of each supplied output.
     pub(crate) fn call(
         &self,
-        layout: Option<(Vec<usize>, usize)>,
+        layouts: Option<Vec<(Vec<usize>, usize)>>,
         wants_results: bool,
     ) -> Result<Call<'_, ApplyRequest<'_>>, ReduceError> {
         let invalid = |operator, invalid| ReduceError::parameter(operator, invalid);
@@ -294,7 +305,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         let second = self.reduction.second.map(|second| second.spec()).transpose()?;
         let common =
             second.map_or(input.element, |second| rules::common(input.element, second.element));
-        let real = applied_type(common, self.reduction.options.accumulator, self.output);
+        let wide = self.outputs.iter().flatten().find(|&&output| output == ElementType::F64);
+        let real = applied_type(common, self.reduction.options.accumulator, wide.copied());
         let mut reduction = request(operator, input, second, &self.reduction.options, None)?;
         reduction.outputs = [None; 3];
         reduction.outputs[..O::Results::COUNT].fill(Some(real));
@@ -316,12 +328,14 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
             };
             operands.push(operand_spec(nth, input.shape, beside, segments)?);
         }
+        let mut layouts = layouts.into_iter().flatten();
+        let outputs = self.outputs[..F::Outputs::COUNT].iter();
+        let outputs = outputs.map(|&element| AppliedOutput { element, layout: layouts.next() });
         let task = ApplyRequest {
             reduction,
             members,
             apply: ApplyRef(F::DEFINITION.erased()),
-            output: self.output,
-            layout,
+            outputs: outputs.collect(),
             operands,
             wants_results,
             plan: self.plan,
@@ -332,14 +346,15 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
 }
 
 impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F, TensorHandle> {
-    /// Launches into a new row-major tensor of the input's shape. Does not wait for it.
+    /// Launches into a new row-major tensor of the input's shape, or one for each output. Does not
+    /// wait for them.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run(self, client: &Client) -> Result<TensorHandle, ReduceError> {
-        let (output, _) = self.call(None, false)?.run(client, &self.tensors())?;
-        Ok(output)
+    pub fn run(self, client: &Client) -> Result<AppliedOutputs<F, TensorHandle>, ReduceError> {
+        let (outputs, _) = self.call(None, false)?.run(client, &self.tensors())?;
+        Ok(in_turn::<F::Outputs>(outputs))
     }
 
     /// Like [`run`](Self::run), and returns the results of the reduction too, such as the mean and
@@ -348,23 +363,29 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched.
-    pub fn run_with_results(self, client: &Client) -> Result<WithResults<O>, ReduceError> {
-        let (output, results) = self.call(None, true)?.run(client, &self.tensors())?;
-        Ok((output, each::<O>(results)))
+    pub fn run_with_results(self, client: &Client) -> Result<WithResults<O, F>, ReduceError> {
+        let (outputs, results) = self.call(None, true)?.run(client, &self.tensors())?;
+        Ok((in_turn::<F::Outputs>(outputs), in_turn::<O::Results>(results)))
     }
 
     /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
-    /// type. Does not wait for it.
+    /// type, or one for each output. Does not wait for them.
     ///
-    /// On CUDA and HIP, `output` may be the input itself, with the same strides and the same type.
-    /// Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at
+    /// On CUDA and HIP, an output may be the input itself, or an operand over all axes, with the same
+    /// strides and the same type. Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at
     /// once, and reports it when it launches.
     ///
     /// # Errors
     ///
     /// A [`ReduceError`] before anything is launched or written.
-    pub fn run_into(self, client: &Client, output: TensorBinding) -> Result<(), ReduceError> {
-        self.call(Some(layout_of(&output)), false)?.run_into(client, &self.tensors(), &output)?;
+    pub fn run_into(
+        self,
+        client: &Client,
+        output: AppliedOutputs<F, TensorBinding>,
+    ) -> Result<(), ReduceError> {
+        let outputs = F::Outputs::into_list(output);
+        let call = self.call(Some(outputs.iter().map(layout_of).collect()), false)?;
+        call.run_into(client, &self.tensors(), &outputs)?;
         Ok(())
     }
 
@@ -376,10 +397,11 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
     pub fn run_into_with_results(
         self,
         client: &Client,
-        output: TensorBinding,
+        output: AppliedOutputs<F, TensorBinding>,
     ) -> Result<Outputs<O, TensorHandle>, ReduceError> {
-        let call = self.call(Some(layout_of(&output)), true)?;
-        Ok(each::<O>(call.run_into(client, &self.tensors(), &output)?))
+        let outputs = F::Outputs::into_list(output);
+        let call = self.call(Some(outputs.iter().map(layout_of).collect()), true)?;
+        Ok(in_turn::<O::Results>(call.run_into(client, &self.tensors(), &outputs)?))
     }
 
     fn tensors(&self) -> Tensors<'a> {
@@ -429,7 +451,7 @@ fn layout_of(output: &TensorBinding) -> (Vec<usize>, usize) {
     (output.strides.to_vec(), alignment_of(offset))
 }
 
-fn each<O: Operator>(results: Vec<TensorHandle>) -> Outputs<O, TensorHandle> {
-    let mut results = results.into_iter();
-    O::Results::each(|_| results.next().expect("there is a tensor for each result"))
+fn in_turn<C: Arity>(tensors: Vec<TensorHandle>) -> C::Each<TensorHandle> {
+    let mut tensors = tensors.into_iter();
+    C::each(|_| tensors.next().expect("there is a tensor for each"))
 }

@@ -217,6 +217,16 @@ pub(crate) enum Reason {
         /// The number of operands that were given.
         found: usize,
     },
+    /// A recorded call has another number of outputs than the function gives.
+    #[error("`{apply}` gives {expected} outputs, not {found}")]
+    AppliedOutputs {
+        /// Name of the function.
+        apply: &'static str,
+        /// Outputs that it gives for an element.
+        expected: usize,
+        /// Outputs of the call.
+        found: usize,
+    },
     /// Classes are integers.
     #[error("classes are integers, not {found}")]
     ClassType {
@@ -504,6 +514,7 @@ impl ReduceError {
             | Reason::Inputs { .. }
             | Reason::ProbabilitiesInParts { .. }
             | Reason::Mask { .. }
+            | Reason::AppliedOutputs { .. }
             | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
             Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
             Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,

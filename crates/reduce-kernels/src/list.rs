@@ -281,7 +281,10 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     /// let (unit, _) = reduce_list(NormL2Reciprocal { eps: 1e-12 }, parts).apply(Scaled).run(client)?;
     /// # Ok(()) }
     /// ```
-    pub fn apply<F: Apply<Results = O::Results>>(self, apply: F) -> AppliedList<'a, O, F, T> {
+    pub fn apply<F: Apply<Results = O::Results, Outputs = One>>(
+        self,
+        apply: F,
+    ) -> AppliedList<'a, O, F, T> {
         AppliedList { list: ListReduction { plan: None, ..self }, apply, plan: None }
     }
 
@@ -441,7 +444,9 @@ impl<O: Operator, F: Apply, T: Input> fmt::Debug for AppliedList<'_, O, F, T> {
     }
 }
 
-impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F, T> {
+impl<O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>
+    AppliedList<'_, O, F, T>
+{
     /// Runs this plan instead of choosing one. It is checked against the list and the device.
     pub fn with_plan(mut self, plan: AppliedListPlan) -> Self {
         self.plan = Some(plan);
@@ -529,7 +534,9 @@ impl<O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedList<'_, O, F
     }
 }
 
-impl<O: Operator, F: Apply<Results = O::Results>> AppliedList<'_, O, F, TensorHandle> {
+impl<O: Operator, F: Apply<Results = O::Results, Outputs = One>>
+    AppliedList<'_, O, F, TensorHandle>
+{
     /// Launches into new tensors of the types and shapes of the list. They lie as their inputs do
     /// where these have no gaps, and are row-major otherwise. Returns them and the results.
     /// Does not wait.

@@ -36,19 +36,19 @@ use crate::{
     operator::{
         Mapped,
         builtin::{
-            ExponentialShare, LogShare, LogSoftmaxSums, MeanRstd, NormL2Reciprocal, RmsReciprocal,
-            ScaledThen, SoftmaxSums,
+            ElementwiseSum, ExponentialShare, LogShare, LogSoftmaxSums, MeanRstd, NormL2Reciprocal,
+            RmsReciprocal, ScaledThen, SoftmaxSums,
         },
     },
     reduction::reduce,
 };
 
 pub use crate::{
-    applied_reduction::{AppliedReduction, WithResults},
+    applied_reduction::{AppliedOutputs, AppliedReduction, WithResults},
     gradients::{layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient},
     operator::builtin::{
-        LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, ScaleBy, Scaled, SoftmaxGradient,
-        Standardized,
+        AddScaled, AddStandardized, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient,
+        ScaleBy, Scaled, SoftmaxGradient, Standardized,
     },
 };
 
@@ -96,6 +96,24 @@ pub struct LayerNorm {
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNorm {
     /// Added to the mean square: a finite number, 0 or more.
+    pub eps: f64,
+}
+
+/// The sum of two tensors, and [`RmsNorm`] of it: the residual connection of a transformer's layer
+/// and the normalisation that follows. Operands: a weight, then a bias.
+///
+/// The sum is normalised as it is computed, in f32 or f64, before it is rounded to its own type.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddRmsNorm {
+    /// Added to the mean square: a finite number, 0 or more.
+    pub eps: f64,
+}
+
+/// The sum of two tensors, and [`LayerNorm`] of it, as [`AddRmsNorm`]. Operands: a weight, then a
+/// bias.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddLayerNorm {
+    /// Added to the variance: a finite number, 0 or more.
     pub eps: f64,
 }
 
@@ -185,6 +203,35 @@ impl RmsNorm {
         axes: impl Into<Axes>,
     ) -> AppliedReduction<'_, RmsReciprocal, Scaled, T> {
         reduce(RmsReciprocal { eps: self.eps }, input).over(axes).apply(Scaled)
+    }
+}
+
+impl AddRmsNorm {
+    /// The sum of `input` and `residual`, and that normalised over `axes`. `residual` has the shape
+    /// of `input`, or repeats its elements along axes of one. The result is the reciprocal of the
+    /// root.
+    pub fn of<'a, T: Input>(
+        self,
+        input: &'a T,
+        residual: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Mapped<ElementwiseSum, RmsReciprocal>, AddScaled, T> {
+        let operator = RmsReciprocal { eps: self.eps };
+        reduce(operator, input).over(axes).paired(residual, ElementwiseSum).apply(AddScaled)
+    }
+}
+
+impl AddLayerNorm {
+    /// The sum of `input` and `residual`, and that normalised over `axes`, as [`AddRmsNorm::of`]. The
+    /// results are the mean of the sum and the reciprocal of the root.
+    pub fn of<'a, T: Input>(
+        self,
+        input: &'a T,
+        residual: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Mapped<ElementwiseSum, MeanRstd>, AddStandardized, T> {
+        let operator = MeanRstd { correction: 0.0, eps: self.eps };
+        reduce(operator, input).over(axes).paired(residual, ElementwiseSum).apply(AddStandardized)
     }
 }
 
@@ -300,6 +347,54 @@ pub fn rms_norm(
     eps: f64,
 ) -> Result<TensorHandle, ReduceError> {
     RmsNorm { eps }.of(input, axes).run(client)
+}
+
+/// [`AddRmsNorm`] over `axes`, without weight and bias: the sum, and the sum normalised.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::add_rms_norm;
+///
+/// # fn example(client: &Client, x: &TensorHandle, r: &TensorHandle) -> Result<(), ReduceError> {
+/// let (sum, normalized) = add_rms_norm(client, x, r, 1, 1e-5)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn add_rms_norm(
+    client: &Client,
+    input: &TensorHandle,
+    residual: &TensorHandle,
+    axes: impl Into<Axes>,
+    eps: f64,
+) -> Result<(TensorHandle, TensorHandle), ReduceError> {
+    AddRmsNorm { eps }.of(input, residual, axes).run(client)
+}
+
+/// [`AddLayerNorm`] over `axes`, without weight and bias: the sum, and the sum normalised.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::add_layer_norm;
+///
+/// # fn example(client: &Client, x: &TensorHandle, r: &TensorHandle) -> Result<(), ReduceError> {
+/// let (sum, normalized) = add_layer_norm(client, x, r, 1, 1e-5)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched.
+pub fn add_layer_norm(
+    client: &Client,
+    input: &TensorHandle,
+    residual: &TensorHandle,
+    axes: impl Into<Axes>,
+    eps: f64,
+) -> Result<(TensorHandle, TensorHandle), ReduceError> {
+    AddLayerNorm { eps }.of(input, residual, axes).run(client)
 }
 
 /// [`NormalizeL2`] over `axes`.

@@ -135,11 +135,27 @@ pub struct RecordedApplication {
     /// supplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub output_layout: Option<(Vec<usize>, usize)>,
+    /// The outputs beside the first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub further: Vec<RecordedOutput>,
     /// The operands, without a second input.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub operands: Vec<RecordedOperand>,
     /// Whether the results of the reduction were asked for too.
     pub with_results: bool,
+}
+
+/// An output of an application beside the first.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedOutput {
+    /// The type that was asked for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub element: Option<ElementType>,
+    /// Strides along the axes of the input, and alignment in bytes, of one that the caller supplied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub layout: Option<(Vec<usize>, usize)>,
 }
 
 /// A list of tensors as data: everything that decides its
@@ -357,6 +373,14 @@ impl RecordedOperand {
     }
 }
 
+impl RecordedApplication {
+    /// All outputs, in turn.
+    pub(crate) fn outputs(&self) -> impl Iterator<Item = RecordedOutput> {
+        let first = RecordedOutput { element: self.output, layout: self.output_layout.clone() };
+        core::iter::once(first).chain(self.further.iter().cloned())
+    }
+}
+
 impl fmt::Display for RecordedCall {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -405,11 +429,14 @@ impl fmt::Display for RecordedApplication {
                 write!(f, ", {stride} from segment to segment")?;
             }
         }
-        if let Some(output) = self.output {
-            write!(f, " to {output}")?;
-        }
-        if let Some((strides, _)) = &self.output_layout {
-            write!(f, " output strides {strides:?}")?;
+        for (nth, RecordedOutput { element, layout }) in self.outputs().enumerate() {
+            f.write_str(if nth == 0 { "" } else { " and" })?;
+            if let Some(element) = element {
+                write!(f, " to {element}")?;
+            }
+            if let Some((strides, _)) = layout {
+                write!(f, " output strides {strides:?}")?;
+            }
         }
         f.write_str(if self.with_results { " with results" } else { "" })
     }

@@ -13,7 +13,7 @@ use crate::{
     element::storage_type,
     error::{Reason, ReduceError},
     host::{
-        apply::request::{ApplyRequest, OperandSpec},
+        apply::request::{AppliedOutput, ApplyRequest, OperandSpec},
         cache,
         call::{Call, Task},
         list::{
@@ -34,7 +34,7 @@ use crate::{
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
     recorded::{
-        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication,
+        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication, RecordedOutput,
         RecordedReduction, RecordedSegments, RecordedTopK,
     },
     reduction::Reduction,
@@ -207,7 +207,10 @@ impl RecordedApplication {
             segment_stride: operand.segment_stride,
             alignment: alignment_of(operand.alignment as u64),
         });
-        let layout = self.output_layout.clone();
+        let outputs = self.outputs().map(|RecordedOutput { element, layout }| {
+            let aligned = |(strides, alignment)| (strides, alignment_of(alignment as u64));
+            AppliedOutput { element, layout: layout.map(aligned) }
+        });
         let axis = self.reduction.axes.as_deref().and_then(|axes| axes.first()).copied();
         let len = self.reduction.shape.get(axis.unwrap_or(0)).copied().unwrap_or(0);
         let members = |&(segments, offsets): &(usize, _)| MembersSpec {
@@ -219,8 +222,7 @@ impl RecordedApplication {
             reduction: self.reduction.request::<O>()?,
             members: self.segments.as_ref().map(members),
             apply: ApplyRef(F::DEFINITION.erased()),
-            output: self.output,
-            layout: layout.map(|(strides, alignment)| (strides, alignment_of(alignment as u64))),
+            outputs: outputs.collect(),
             operands: operands.collect(),
             wants_results: self.with_results,
             plan: None,
@@ -274,7 +276,7 @@ impl RecordedListApplication {
     /// # Errors
     ///
     /// `O` or `F` has another name, or tensors or types cannot be reduced.
-    pub fn problem<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
+    pub fn problem<O: Operator<Inputs = One>, F: Apply<Results = O::Results, Outputs = One>>(
         &self,
     ) -> Result<AppliedListProblem, ReduceError> {
         Ok(self.task::<O, F>()?.state()?.problem)
@@ -286,7 +288,10 @@ impl RecordedListApplication {
     /// # Errors
     ///
     /// Those of [`problem`](Self::problem), and calls that the device cannot run.
-    pub fn would_compile<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
+    pub fn would_compile<
+        O: Operator<Inputs = One>,
+        F: Apply<Results = O::Results, Outputs = One>,
+    >(
         &self,
         client: &Client,
     ) -> Result<bool, ReduceError> {
@@ -294,7 +299,7 @@ impl RecordedListApplication {
     }
 
     /// The task of an operator and a function for this application.
-    fn task<O: Operator<Inputs = One>, F: Apply<Results = O::Results>>(
+    fn task<O: Operator<Inputs = One>, F: Apply<Results = O::Results, Outputs = One>>(
         &self,
     ) -> Result<ApplyListTask<'_>, ReduceError> {
         check_name(&self.function, F::NAME.to_owned())?;

@@ -15,7 +15,7 @@ use crate::{
     host::{apply::launch::Tensors, segments::integers::Members, top_k::launch::Selecting},
     input::{Input, alignment_of},
     list::{AppliedList, ListReduction, ListSelections},
-    operator::{Apply, Operator},
+    operator::{Apply, One, Operator},
     reduction::Reduction,
     segments::SegmentedReduction,
     top_k::{MaskedTopK, TopK},
@@ -301,7 +301,9 @@ impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
     }
 }
 
-impl<O: Operator, F: Apply<Results = O::Results>, T: Input> WarmUp for AppliedList<'_, O, F, T> {
+impl<O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input> WarmUp
+    for AppliedList<'_, O, F, T>
+{
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client, false)?;
         let tensors = stand_ins(client, self.list.tensors.iter().copied())?;

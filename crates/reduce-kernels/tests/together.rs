@@ -28,7 +28,7 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     normalize::{AppliedReduction, LayerNorm, Softmax, batch_norm},
-    operator::Apply,
+    operator::{Apply, One},
     operators::LogSumExp,
     planner::{AppliedKind, ScheduleKind, force, force_applied, row_major_strides},
     reduce, storage_type,
@@ -82,7 +82,7 @@ impl Inputs {
     }
 
     /// Results that are applied by several cubes for each row, where cubes may wait.
-    fn by_cubes<O: Operator, F: Apply<Results = O::Results>>(
+    fn by_cubes<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
         &self,
         applied: AppliedReduction<'_, O, F, TensorHandle>,
     ) -> TensorHandle {

@@ -20,7 +20,7 @@ use reduce_kernels::{
     device_of,
     list::{ClippedToNorm, largest_of_list, reduce_list},
     normalize::{AppliedReduction, LayerNorm, Softmax},
-    operator::{Apply, Operator},
+    operator::{Apply, One, Operator},
     operators::NormL1,
     pairs::{CosineSimilarity, reduce_pair},
     partials::{ShardSpec, merge_partials},
@@ -390,7 +390,7 @@ fn launches_are_remembered(client: &Client) {
 }
 
 /// Whether a recorded application would compile.
-fn of_application<O: Operator, F: Apply<Results = O::Results>, T: Input>(
+fn of_application<O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
     call: &AppliedReduction<'_, O, F, T>,
     client: &Client,
 ) -> Result<bool, ReduceError> {

@@ -20,7 +20,7 @@ fn stated(
 ) -> (AppliedProblem, Problem) {
     let strides = row_major_strides(shape);
     let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
-    let applied = AppliedSpec { element, strides: None, second: None, companions };
+    let applied = AppliedSpec { element, strides: None, second: None, companions, further: &[] };
     let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
     (
         AppliedProblem::new(SOFTMAX, &input, Some(axes), &applied).unwrap(),
@@ -86,7 +86,8 @@ fn many_fields_change_the_cubes() {
     let plan = |kind: Option<AppliedKind>, shape: &[usize], element| {
         let strides = row_major_strides(shape);
         let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
-        let applied = AppliedSpec { element, strides: None, second: None, companions: &[] };
+        let applied =
+            AppliedSpec { element, strides: None, second: None, companions: &[], further: &[] };
         let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
         let field = element.bytes().max(4);
         let operator = OperatorClass::new("mean_rstd", 5 * field).fields(5).blockwise();
@@ -180,6 +181,7 @@ fn bad_requests_are_refused() {
                 strides,
                 second: None,
                 companions: &[companion],
+                further: &[],
             };
             AppliedProblem::new(class, &input, Some(axes), &applied).unwrap_err()
         };
@@ -312,7 +314,8 @@ fn merging_several_outputs_takes_shared_memory() {
         let shape = [8, 4 * 1024 * (2 + in_shared)];
         let strides = row_major_strides(&shape);
         let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
-        let applied = AppliedSpec { element, strides: None, second: None, companions: &[] };
+        let applied =
+            AppliedSpec { element, strides: None, second: None, companions: &[], further: &[] };
         let results = OutputSpec { elements: &[element; 2], strides: None };
         let applied = AppliedProblem::new(moments, &input, Some(&[1]), &applied).unwrap();
         let reduction = Problem::new(moments, &input, Some(&[1]), &results).unwrap();

@@ -32,7 +32,8 @@ fn applied(operator: OperatorClass, shape: &[usize], axes: &[usize]) -> (Applied
     let strides = row_major_strides(shape);
     let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
     let results = vec![0; shape.len()];
-    let spec = AppliedSpec { element, strides: None, second: None, companions: &[&results] };
+    let spec =
+        AppliedSpec { element, strides: None, second: None, companions: &[&results], further: &[] };
     let applied = AppliedProblem::new(operator, &input, Some(axes), &spec).unwrap();
     let output = OutputSpec { elements: &[element], strides: None };
     let reduction = Problem::new(operator, &input, Some(axes), &output).unwrap();

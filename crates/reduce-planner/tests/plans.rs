@@ -676,7 +676,7 @@ proptest! {
         let reduction = problem_of(operator, &shape, &[axis]);
         let strides = row_major_strides(&shape);
         let input = InputSpec { element: ElementType::F32, shape: &shape, strides: &strides, alignment: 256 };
-        let output = AppliedSpec { element: ElementType::F32, strides: None, second: None, companions: &[&[0, 0]] };
+        let output = AppliedSpec { element: ElementType::F32, strides: None, second: None, companions: &[&[0, 0]], further: &[] };
         let applied = AppliedProblem::new(operator, &input, Some(&[axis]), &output).unwrap();
         let choice = choose_applied(&applied, &reduction, &device);
         if device.check().is_err() {

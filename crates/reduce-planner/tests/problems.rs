@@ -160,7 +160,8 @@ fn applied_shapes_that_overflow_are_refused() {
     let (element, huge) = (ElementType::F32, usize::MAX / 2);
     let shape = [0, huge, huge];
     let input = InputSpec { element, shape: &shape, strides: &[0, 0, 0], alignment: 16 };
-    let output = AppliedSpec { element, strides: None, second: None, companions: &[] };
+    let output =
+        AppliedSpec { element, strides: None, second: None, companions: &[], further: &[] };
     for axes in [&[0][..], &[1], &[1, 2]] {
         let error = AppliedProblem::new(SUM, &input, Some(axes), &output).unwrap_err();
         assert!(matches!(error, ProblemError::TooLarge { tensor: Role::Input, .. }), "{error}");

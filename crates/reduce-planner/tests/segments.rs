@@ -328,6 +328,7 @@ fn applied(shape: &[usize], segments: usize) -> (AppliedProblem, Problem) {
         strides: None,
         second: None,
         companions: &companions,
+        further: &[],
     };
     let applied = AppliedProblem::new(SUM, &input, Some(&[0]), &spec).unwrap();
     let whole = alone.axis().clone();
@@ -375,6 +376,7 @@ fn other_applications_are_refused() {
             strides: None,
             second: None,
             companions: &[&[0]],
+            further: &[],
         },
     );
     let whole = (whole.unwrap(), problems.1.clone());

@@ -396,8 +396,13 @@ fn a_store_keeps_plans_of_every_kind() {
     let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
     let class = OperatorClass::new("sum", 4);
     let reduction = problem(64);
-    let spec =
-        AppliedSpec { element, strides: None, second: None, companions: &[&[1, 0], &[0, 1]] };
+    let spec = AppliedSpec {
+        element,
+        strides: None,
+        second: None,
+        companions: &[&[1, 0], &[0, 1]],
+        further: &[],
+    };
     let applied = AppliedProblem::new(class, &input, Some(&[1]), &spec).unwrap();
     let applied = (applied, reduction.clone());
     let with_results = (applied.0.clone().storing_results(), reduction.clone());

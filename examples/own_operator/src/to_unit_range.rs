@@ -4,7 +4,7 @@
 use cubecl::prelude::*;
 use reduce_kernels::{
     cubecl,
-    operator::{Application, Apply, Operands, Parameters, Real, Reduced, Two, applied},
+    operator::{Application, Apply, One, Operands, Parameters, Real, Reduced, Two, Value, applied},
 };
 
 /// The element's place between the smallest and the largest of its slice, which `MinMax` gives:
@@ -15,6 +15,7 @@ pub struct ToUnitRange;
 #[cube]
 impl Apply for ToUnitRange {
     type Results = Two;
+    type Outputs = One;
 
     const NAME: &'static str = "to_unit_range";
     const DEFINITION: &'static Application<Self> = applied!(ToUnitRange);
@@ -24,7 +25,7 @@ impl Apply for ToUnitRange {
         range: Reduced<Two, N>,
         _operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        (value - range.first) / (range.second - range.first)
+    ) -> Reduced<One, N> {
+        Value::new((value - range.first) / (range.second - range.first))
     }
 }

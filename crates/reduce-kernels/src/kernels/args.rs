@@ -4,9 +4,9 @@ use cubecl::{ir::ElemType, prelude::*};
 
 use super::geometry::CompanionAccess;
 use crate::operator::{
-    A, AccumulatorTypes, Applied, B, C, Chains, Columns, D, E, ElementIndex, HardwareMath, In,
-    Offset, Operand, Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes, SameBits, Single,
-    Slice, Stored, Stored2, Wide,
+    A, AccumulatorTypes, Applied, Applied2, Applied3, B, C, Chains, Columns, D, E, ElementIndex,
+    HardwareMath, In, Offset, Operand, Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes,
+    SameBits, Single, Slice, Stored, Stored2, Wide,
 };
 
 /// The element types and the vector width of one kernel. It is the first argument of every kernel,
@@ -74,8 +74,8 @@ impl Stores {
 pub(crate) struct ApplicationTypes {
     /// Type in which results are applied.
     pub(crate) real: ElemType,
-    /// Type of the output's elements in memory.
-    pub(crate) output: ElemType,
+    /// Types of the outputs' elements in memory. Entries beyond the last output are not used.
+    pub(crate) outputs: [ElemType; 3],
     /// Types of the operands' elements in memory. Entries beyond the last operand are not used.
     pub(crate) operands: [ElemType; 3],
 }
@@ -101,11 +101,13 @@ impl KernelTypesArg {
         scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
         scope.register_size::<Chains>(1 + usize::from(self.chains));
         scope.register_size::<SameBits>(1 + usize::from(self.same_bits));
-        if let Some(ApplicationTypes { real, output, operands: [first, second, third] }) =
+        if let Some(ApplicationTypes { real, outputs, operands: [first, second, third] }) =
             self.application
         {
             scope.register_type::<Real>(real);
-            scope.register_type::<Applied>(output);
+            scope.register_type::<Applied>(outputs[0]);
+            scope.register_type::<Applied2>(outputs[1]);
+            scope.register_type::<Applied3>(outputs[2]);
             scope.register_type::<Operand>(first);
             scope.register_type::<Operand2>(second);
             scope.register_type::<Operand3>(third);
@@ -185,6 +187,11 @@ pub(crate) struct TargetArrays {
 pub(crate) struct AppliedArrays {
     pub(crate) vectors: ComptimeOption<Box<[Vector<Applied, Wide>]>>,
     pub(crate) elements: ComptimeOption<Box<[Applied]>>,
+    /// Further outputs, if there are any.
+    pub(crate) second: ComptimeOption<Box<[Applied2]>>,
+    pub(crate) third: ComptimeOption<Box<[Applied3]>>,
+    pub(crate) second_wide: ComptimeOption<Box<[Vector<Applied2, Wide>]>>,
+    pub(crate) third_wide: ComptimeOption<Box<[Vector<Applied3, Wide>]>>,
 }
 
 /// The operands of an application, as vectors and as elements like its output.
@@ -384,6 +391,22 @@ pub(super) fn operands_of(arrays: &OperandArrays) -> OperandSlices {
         first: companion_of::<Operand>(&arrays.first, &arrays.first_wide),
         second: companion_of::<Operand2>(&arrays.second, &arrays.second_wide),
         third: companion_of::<Operand3>(&arrays.third, &arrays.third_wide),
+    }
+}
+
+/// The entire outputs beside the first, as kernels write them.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct FurtherSlices {
+    pub(super) second: CompanionSlices<Applied2>,
+    pub(super) third: CompanionSlices<Applied3>,
+}
+
+#[cube]
+pub(super) fn further_of(arrays: &AppliedArrays) -> FurtherSlices {
+    FurtherSlices {
+        second: companion_of::<Applied2>(&arrays.second, &arrays.second_wide),
+        third: companion_of::<Applied3>(&arrays.third, &arrays.third_wide),
     }
 }
 

@@ -231,7 +231,7 @@ pub(crate) fn apply_to_list(
     let results = output_of(results).elements.at(0usize).converted::<RealTypes>();
     let one = Vector::<Real, Single>::from_int(1);
     let none = Operands::<Single>::none();
-    let of_one = apply_to::<Single>(apply, one, results, none, parameters).extract(0usize);
+    let of_one = apply_to::<Single>(apply, one, results, none, parameters).a().extract(0usize);
     let arrays = inputs.vectors.len().comptime();
     let in_place = comptime![arrays == 0];
     // Gradients that need no clipping are not written. Clipping 4.0 GB in place, the norm included,
@@ -296,7 +296,7 @@ fn apply_to_part(
                 value * Vector::new(applied.of_one)
             } else {
                 let none = Operands::<Wide>::none();
-                apply_to::<Wide>(apply, value, results.repeated::<Wide>(), none, parameters)
+                apply_to::<Wide>(apply, value, results.repeated::<Wide>(), none, parameters).a()
             };
             stored.push(StoredVector {
                 at: loaded.position.start / vector,
@@ -318,7 +318,7 @@ fn apply_to_part(
             if works && edge.valid {
                 let value = Vector::<Real, Single>::cast_from(edge.value);
                 let none = Operands::<Single>::none();
-                let output = apply_to::<Single>(apply, value, results, none, parameters);
+                let output = apply_to::<Single>(apply, value, results, none, parameters).a();
                 let at = edge.position.start;
                 let value = Stored::cast_from(output.extract(0usize));
                 let nth = part.nth_of_elements;

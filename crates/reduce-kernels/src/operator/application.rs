@@ -15,18 +15,18 @@ use core::{
 use cubecl::{prelude::*, unexpanded};
 
 use super::{
-    Fields, ParameterRule, Parameters,
+    Arity, Fields, ParameterRule, Parameters,
     elements::{Real, Single, Wide},
     parameters,
     parameters::ParametersExpand,
     record::{RealTypes, Reals, RealsExpand},
 };
 
-/// The results of a reduction with `N` independent components, as they are applied to elements. `F`
-/// is the number of results.
+/// The results of a reduction with `N` independent components, as they are applied to elements, or
+/// the outputs of that. `F` is their number.
 pub type Reduced<F, N> = <F as Fields>::Of<RealTypes, N>;
 
-/// Applies the results of a reduction to one of its elements.
+/// Applies the results of a reduction to one of its elements, which gives one output or several.
 ///
 /// `reduce(NormL2, &x).over(1).apply(Divide)` divides each row by its norm: the elements are read
 /// once where the device can hold a row, and no result passes through memory.
@@ -36,6 +36,9 @@ pub type Reduced<F, N> = <F as Fields>::Of<RealTypes, N>;
 pub trait Apply: Copy + Send + Sync + 'static {
     /// The number of results that it takes: that of the operator.
     type Results: Fields;
+    /// The number of outputs that it gives for an element, each of which goes to a tensor of its own:
+    /// [`One`](super::One), [`Two`](super::Two) or [`Three`](super::Three).
+    type Outputs: Arity;
 
     /// The name in messages.
     const NAME: &'static str;
@@ -46,7 +49,7 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// Whether these functions are the device's own; see
     /// [`Operator::NATIVE_MATH`](super::Operator::NATIVE_MATH).
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
-    /// Whether the output is the element times a factor that depends on nothing but the results and
+    /// Whether the one output is the element times a factor that depends on nothing but the results and
     /// the parameters. Kernels may then take the factor from the output of 1, and leave elements
     /// alone where it is 1.
     const SCALES: bool = false;
@@ -57,13 +60,13 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// once.
     const DEFINITION: &'static Application<Self> = &Application::<Self>::of();
 
-    /// The output of one element per component.
+    /// The outputs of one element per component.
     fn apply<N: Size>(
         value: Vector<Real, N>,
         results: Reduced<Self::Results, N>,
         operands: &Operands<N>,
         parameters: &Parameters,
-    ) -> Vector<Real, N>;
+    ) -> Reduced<Self::Outputs, N>;
 }
 
 /// Makes Rust compile a function of an application once, in the crate that implements it. It is the
@@ -98,6 +101,11 @@ impl<N: Size> Operands<N> {
     /// No operands.
     pub(crate) fn none() -> Self {
         Operands::<N> { values: Reals::<N>::none() }
+    }
+
+    /// The operands without the first: the second is the first of these.
+    pub(crate) fn behind_first(&self) -> Self {
+        Operands::<N> { values: self.values.behind_first() }
     }
 
     /// Whether the caller gave the first operand.
@@ -147,6 +155,7 @@ impl<F: Apply> Application<F> {
             type_name: type_name::<F>,
             name: F::NAME,
             operands: F::OPERANDS,
+            outputs: F::Outputs::COUNT,
             transcendental: F::TRANSCENDENTAL,
             native_math: F::NATIVE_MATH,
             scales: F::SCALES,
@@ -168,7 +177,7 @@ type Expand<N> = fn(
     RealsExpand<N>,
     OperandsExpand<N>,
     &ParametersExpand,
-) -> NativeExpand<Vector<Real, N>>;
+) -> RealsExpand<N>;
 
 /// An [`Apply`] without its type.
 #[derive(Debug)]
@@ -177,6 +186,7 @@ pub(crate) struct ErasedApply {
     type_name: fn() -> &'static str,
     pub(crate) name: &'static str,
     pub(crate) operands: usize,
+    pub(crate) outputs: usize,
     pub(crate) transcendental: bool,
     pub(crate) native_math: bool,
     pub(crate) scales: bool,
@@ -190,8 +200,9 @@ fn packed_apply<F: Apply, N: Size>(
     results: Reals<N>,
     operands: Operands<N>,
     parameters: &Parameters,
-) -> Vector<Real, N> {
-    F::apply::<N>(value, F::Results::unpack::<RealTypes, N>(results), &operands, parameters)
+) -> Reals<N> {
+    let results = F::Results::unpack::<RealTypes, N>(results);
+    F::Outputs::pack::<RealTypes, N>(F::apply::<N>(value, results, &operands, parameters))
 }
 
 /// An application as a constant of a kernel.
@@ -244,7 +255,7 @@ pub(crate) fn apply_to<N: ApplyWidth>(
     _results: Reals<N>,
     _operands: Operands<N>,
     _parameters: &Parameters,
-) -> Vector<Real, N> {
+) -> Reals<N> {
     unexpanded!()
 }
 
@@ -258,7 +269,7 @@ pub(crate) mod apply_to {
         results: RealsExpand<N>,
         operands: OperandsExpand<N>,
         parameters: &ParametersExpand,
-    ) -> NativeExpand<Vector<Real, N>> {
+    ) -> RealsExpand<N> {
         N::function(apply)(scope, value, results, operands, parameters)
     }
 }

@@ -48,6 +48,10 @@ elements! {
     pub Real by RealMarker;
     /// Type of the elements that results were applied to, in memory.
     pub(crate) Applied by AppliedMarker;
+    /// Type of an application's second output in memory.
+    pub(crate) Applied2 by Applied2Marker;
+    /// Type of an application's third output in memory.
+    pub(crate) Applied3 by Applied3Marker;
     /// Type of the first operand's elements in memory.
     pub(crate) Operand by OperandMarker;
     /// Type of the second operand's elements in memory.

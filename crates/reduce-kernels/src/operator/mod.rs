@@ -8,7 +8,7 @@
 //! use reduce_kernels::{
 //!     ElementType, Mean, TensorDescription,
 //!     cubecl::{self, prelude::*},
-//!     operator::{Apply, One, Operands, Parameters, Real, Reduced},
+//!     operator::{Apply, One, Operands, Parameters, Real, Reduced, Value},
 //!     reduce,
 //! };
 //!
@@ -19,6 +19,7 @@
 //! #[cube]
 //! impl Apply for Centred {
 //!     type Results = One;
+//!     type Outputs = One;
 //!
 //!     const NAME: &'static str = "centred";
 //!
@@ -27,8 +28,8 @@
 //!         mean: Reduced<One, N>,
 //!         _operands: &Operands<N>,
 //!         _parameters: &Parameters,
-//!     ) -> Vector<Real, N> {
-//!         value - mean.value
+//!     ) -> Reduced<One, N> {
+//!         Value::new(value - mean.value)
 //!     }
 //! }
 //!
@@ -71,8 +72,8 @@ pub(crate) use definition::{OperatorRef, Width, finish, identity, merge, push, p
 pub use derived::defined;
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
-    Applied, Chains, ElementIndex, HardwareMath, Offset, Operand, Operand2, Operand3, SameBits,
-    Single, Stored, Stored2, Wide,
+    Applied, Applied2, Applied3, Chains, ElementIndex, HardwareMath, Offset, Operand, Operand2,
+    Operand3, SameBits, Single, Stored, Stored2, Wide,
 };
 pub use fields::{
     AccumulatorOf, Arity, Fields, Five, Four, One, Pair, Quad, Quint, ResultsOf, Three, Triple,

@@ -482,6 +482,15 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
 }
 
 #[cube]
+impl<N: Size> Record<RealTypes, N> {
+    /// The fields without the first.
+    pub(super) fn behind_first(self) -> Record<RealTypes, N> {
+        let none = Field::<Real, N>::none();
+        Record::<RealTypes, N>::new(self.b, self.c, self.d, self.e, none)
+    }
+}
+
+#[cube]
 impl<T: Float> Field<T, Single> {
     fn repeated<N: Size>(self) -> Field<T, N> {
         if self.is_some() {

@@ -5,7 +5,7 @@ use reduce_kernels::{
     ElementType, ErrorKind, Operator, ReduceError, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::AppliedReduction,
-    operator::Apply,
+    operator::{Apply, One},
     planner::{
         Access, AppliedKind, AppliedPlan, Combine, Direction, Plan, PlanError, Schedule,
         force_applied, row_major_strides, span,
@@ -115,7 +115,7 @@ enum Layout {
 
 /// The elements of each slice: their offsets in the input and in the output, and their row-major
 /// number.
-fn slices(case: &Case, output: &[usize]) -> Vec<Vec<(usize, usize)>> {
+pub(crate) fn slices(case: &Case, output: &[usize]) -> Vec<Vec<(usize, usize)>> {
     let rank = case.shape.len();
     let kept_strides = row_major_strides(&case.kept_shape());
     let mut slices = vec![Vec::new(); case.kept_shape().iter().product()];
@@ -244,7 +244,7 @@ pub(crate) fn error_bound(element: ElementType, units: f64, expected: f64) -> f6
 }
 
 /// Launches by a plan of this kind, or by the one that is chosen, and returns the plan.
-fn launch<O: Operator, F: Apply<Results = O::Results>>(
+fn launch<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
     client: &Client,
     mut applied: AppliedReduction<'_, O, F, TensorHandle>,
     way: Way,
@@ -268,7 +268,7 @@ fn launch<O: Operator, F: Apply<Results = O::Results>>(
 }
 
 /// Shapes that are held, and shapes that are not, along and across.
-fn cases() -> Vec<Case> {
+pub(crate) fn cases() -> Vec<Case> {
     vec![
         Case::contiguous(&[7, 64], &[1]),
         Case::contiguous(&[5, 1001], &[1]),
@@ -372,7 +372,7 @@ pub(crate) fn realigned_rows(client: &Client) {
 }
 
 /// Whether the planner has no plan for what was asked.
-fn has_no_plan(error: &ReduceError) -> bool {
+pub(crate) fn has_no_plan(error: &ReduceError) -> bool {
     matches!(source(error), Some(PlanError::NoAppliedPlan { .. }))
 }
 

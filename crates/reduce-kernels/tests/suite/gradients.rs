@@ -7,7 +7,7 @@ use reduce_kernels::{
     normalize::{
         AppliedReduction, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient, SoftmaxGradient,
     },
-    operator::Apply,
+    operator::{Apply, One},
     planner::{AppliedKind, PlanError, force_applied, row_major_strides},
 };
 
@@ -136,7 +136,7 @@ fn check(
     Ok(())
 }
 
-fn launch<O: Operator, F: Apply<Results = O::Results>>(
+fn launch<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
     client: &Client,
     applied: AppliedReduction<'_, O, F, TensorHandle>,
     kind: Option<AppliedKind>,

@@ -11,7 +11,7 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
     list::reduce_list,
     normalize::{AppliedReduction, LayerNorm, NormalizeL2, RmsNorm, Softmax},
-    operator::{Apply, Arity, Operator},
+    operator::{Apply, Arity, One, Operator},
     operators::{LogSumExp, Mean, MeanVar, Var},
     pairs::{CosineSimilarity, reduce_pair},
     planner::{PlanError, choose, row_major_strides},
@@ -249,7 +249,7 @@ pub(crate) fn every_merge(client: &Client) {
 }
 
 /// Applies results to the rows of batches, and compares the bits of each row.
-fn same_applied<O: Operator, F: Apply<Results = O::Results>>(
+fn same_applied<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
     client: &Client,
     element: ElementType,
     lying: Lying,

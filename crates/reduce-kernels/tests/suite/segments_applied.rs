@@ -9,7 +9,7 @@ use reduce_kernels::{
         AppliedReduction, LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, SoftmaxGradient,
         Standardize, TemperedLogSoftmax, TemperedSoftmax,
     },
-    operator::Apply,
+    operator::{Apply, One},
     planner::{
         AppliedKind, AppliedPlan, Direction, Illegal, Numerics, PlanError, force_applied,
         row_major_strides, span,
@@ -162,7 +162,7 @@ struct Target<'a> {
 
 impl Target<'_> {
     /// Launches, and returns the plan in words.
-    fn launch<O: Operator, F: Apply<Results = O::Results>>(
+    fn launch<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
         &self,
         applied: AppliedReduction<'_, O, F, TensorHandle>,
     ) -> String {

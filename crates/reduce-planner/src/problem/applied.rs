@@ -22,6 +22,8 @@ pub struct AppliedSpec<'a> {
     /// The strides of each companion, one for each axis of the input: 0 where it has one index.
     /// The results come first, then the second input if there is one, and then the operands.
     pub companions: &'a [&'a [usize]],
+    /// The outputs beside the first: their types, and their strides as those of the first.
+    pub further: &'a [(ElementType, Option<&'a [usize]>)],
 }
 
 /// The strides of a tensor that is read or written beside the input, for each canonical dimension.
@@ -44,6 +46,8 @@ pub struct AppliedProblem {
     /// Elements from the first to the last of the companion that spans most.
     pub(super) companion_span: usize,
     pub(super) stores_results: bool,
+    /// Types of the outputs beside the first, whose strides are the last companions.
+    pub(super) further: Vec<ElementType>,
     pub(super) segments: Option<AppliedSegments>,
 }
 
@@ -90,11 +94,19 @@ impl AppliedProblem {
             companion_span = companion_span.max(checked_span(Role::Operand, shape, strides)?);
         }
         check_output(shape, output_strides)?;
+        let mut companions = applied.companions.to_vec();
+        for (_, strides) in applied.further {
+            let strides = strides.unwrap_or(&contiguous);
+            check_rank(Role::Output, rank, strides)?;
+            companion_span = companion_span.max(checked_span(Role::Output, shape, strides)?);
+            check_output(shape, strides)?;
+            companions.push(strides);
+        }
         let statement = Statement {
             operator,
             input: *input,
             second: applied.second.copied(),
-            companions: applied.companions,
+            companions: &companions,
             is_reduced: &is_reduced,
             results: vec![applied.element],
             output_strides,
@@ -104,7 +116,15 @@ impl AppliedProblem {
             positions: None,
         };
         let (problem, companions) = statement.canonical();
-        Ok(Self { problem, companions, companion_span, stores_results: false, segments: None })
+        let further = applied.further.iter().map(|&(element, _)| element).collect();
+        Ok(Self {
+            problem,
+            companions,
+            companion_span,
+            stores_results: false,
+            further,
+            segments: None,
+        })
     }
 
     /// The same for each segment of the axis, in place of the whole axis. `reduction` is the
@@ -175,16 +195,23 @@ impl AppliedProblem {
         &self.problem
     }
 
-    /// The strides of each companion, in the order of [`AppliedSpec::companions`].
+    /// The strides of each companion, in the order of [`AppliedSpec::companions`], and then of the
+    /// outputs beside the first.
     #[must_use]
     pub fn companions(&self) -> &[Companion] {
         &self.companions
     }
 
-    /// Type of the output's elements.
+    /// Type of the first output's elements.
     #[must_use]
     pub fn output(&self) -> ElementType {
         self.problem.results[0]
+    }
+
+    /// Types of the outputs beside the first. Their strides are those of the last companions.
+    #[must_use]
+    pub fn further(&self) -> &[ElementType] {
+        &self.further
     }
 
     /// [`Problem::reference`] with its application, which has no segments. Of a companion, plans ask no more than whether
@@ -197,8 +224,8 @@ impl AppliedProblem {
             reduced: vec![usize::from(inner(companion))],
         });
         let companions = companions.collect();
-        let stores_results = self.stores_results;
-        Self { problem, companions, companion_span: 0, stores_results, segments: None }
+        let (stores_results, further) = (self.stores_results, self.further.clone());
+        Self { problem, companions, companion_span: 0, stores_results, further, segments: None }
     }
 
     /// Number of elements.
@@ -228,7 +255,9 @@ impl AppliedProblem {
     /// written once. Companions are not counted.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        let written = (self.elements() as u64).saturating_mul(self.output().bytes() as u64);
+        let outputs = core::iter::once(&self.problem.results[0]).chain(&self.further);
+        let each: usize = outputs.map(|output| output.bytes()).sum();
+        let written = (self.elements() as u64).saturating_mul(each as u64);
         self.read_bytes().saturating_add(written)
     }
 }

@@ -70,7 +70,7 @@ impl fmt::Display for AppliedProblem {
     /// One line: that of the reduction with the output in place of its results, and the strides of
     /// each companion.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { problem, companions, companion_span, stores_results, segments } = self;
+        let Self { problem, companions, companion_span, stores_results, further, segments } = self;
         write!(f, "applied {problem}")?;
         for Companion { kept, reduced } in companions {
             f.write_str(" | companion kept")?;
@@ -80,6 +80,9 @@ impl fmt::Display for AppliedProblem {
         }
         write!(f, " | companions span {companion_span}")?;
         f.write_str(if *stores_results { " | stores results" } else { "" })?;
+        for element in further {
+            write!(f, " | and to {element}")?;
+        }
         if let Some(AppliedSegments { reduction, strides }) = segments {
             f.write_str(" | of segments")?;
             write_list(f, strides)?;

@@ -59,8 +59,13 @@ impl ListProblem {
     ) -> Result<Self, ProblemError> {
         let stated = |(nth, (input, &strides)): (usize, (&InputSpec<'_>, &&[usize]))| {
             let element = input.element;
-            let spec =
-                AppliedSpec { element, strides: Some(strides), second: None, companions: &[] };
+            let spec = AppliedSpec {
+                element,
+                strides: Some(strides),
+                second: None,
+                companions: &[],
+                further: &[],
+            };
             let defined = OperatorClass { defined_on_empty: true, ..operator };
             AppliedProblem::new(defined, input, None, &spec)
                 .map(|applied| applied.problem().clone())

@@ -237,6 +237,7 @@ pub(crate) fn hostile_problem(bytes: &mut Bytes<'_>) -> Result<Problem, ProblemE
             strides: second_strides.as_deref(),
             second: second.as_ref(),
             companions: &[],
+            further: &[],
         };
         let applied = AppliedProblem::new(operator, &input, axes.as_deref(), &spec)?;
         return Ok(applied.problem().clone());

@@ -8,7 +8,7 @@ use reduce_kernels::{
     by_name::{AppliedName, AppliedOptions, with_applied},
     cubecl::prelude::*,
     normalize::AppliedReduction,
-    operator::Apply,
+    operator::{Apply, One},
     planner::{AppliedKind, AppliedPlan, Choice},
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
@@ -94,7 +94,7 @@ impl OnDevice for Work<'_> {
 }
 
 impl Work<'_> {
-    fn typed<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
+    fn typed<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
         self,
         applied: AppliedReduction<'a, O, F, T>,
     ) -> AppliedReduction<'a, O, F, T> {

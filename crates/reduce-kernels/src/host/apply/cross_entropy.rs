@@ -63,6 +63,7 @@ pub(crate) fn cross_entropy(
             strides: None,
             second: None,
             companions: &[&results[..], &class_strides[..]],
+            further: &[],
         },
     )?;
     let device = cache::device(client);
@@ -146,7 +147,7 @@ fn types(
         same_bits: false,
         offsets: None,
         indices: None,
-        application: Some(ApplicationTypes { real, output: real, operands: [classes; 3] }),
+        application: Some(ApplicationTypes { real, outputs: [real; 3], operands: [classes; 3] }),
         stores: Stores::Elements,
         of_shard: false,
     }

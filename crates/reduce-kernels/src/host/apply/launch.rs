@@ -42,38 +42,42 @@ pub(crate) struct Tensors<'a> {
 }
 
 impl<'a> Call<'a, ApplyRequest<'a>> {
-    /// Launches into a new row-major tensor. Returns it with the results, if these are wanted.
+    /// Launches into a new row-major tensor for each output. Returns them with the results, if these
+    /// are wanted.
     pub(crate) fn run(
         self,
         client: &Client,
         tensors: &Tensors<'_>,
-    ) -> Result<(TensorHandle, Vec<TensorHandle>), ReduceError> {
+    ) -> Result<(Vec<TensorHandle>, Vec<TensorHandle>), ReduceError> {
         let prepared = self.prepared(client)?;
         let applied = prepared.stated.applied();
-        let element = applied.output();
-        // A buffer of 0 bytes cannot be bound.
-        let handle = client.empty(applied.elements().max(1) * element.bytes());
-        let shape = self.task.reduction.shape.to_vec();
-        let output = TensorHandle::new_contiguous(shape, handle, storage_type(element));
-        let binding = output.handle.clone().binding();
-        let results = self.launch(client, &prepared, tensors, binding)?;
-        Ok((output, results))
+        let tensor = |element: ElementType| {
+            // A buffer of 0 bytes cannot be bound.
+            let handle = client.empty(applied.elements().max(1) * element.bytes());
+            let shape = self.task.reduction.shape.to_vec();
+            TensorHandle::new_contiguous(shape, handle, storage_type(element))
+        };
+        let outputs: Vec<TensorHandle> = prepared.stated.outputs().map(tensor).collect();
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding());
+        let results = self.launch(client, &prepared, tensors, bindings)?;
+        Ok((outputs, results))
     }
 
-    /// Launches into a tensor that the caller supplies.
+    /// Launches into tensors that the caller supplies, one for each output.
     pub(crate) fn run_into(
         self,
         client: &Client,
         tensors: &Tensors<'_>,
-        output: &TensorBinding,
+        outputs: &[TensorBinding],
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let expected = &self.task.reduction.shape;
-        if output.shape[..] != expected[..] {
+        if let Some(output) = outputs.iter().find(|output| output.shape[..] != expected[..]) {
             let (expected, found) = (expected.to_vec(), output.shape.to_vec());
             return Err(Reason::OutputShape { expected, found }.into());
         }
         let prepared = self.prepared(client)?;
-        self.launch(client, &prepared, tensors, output.handle.clone())
+        let bindings = outputs.iter().map(|output| output.handle.clone());
+        self.launch(client, &prepared, tensors, bindings)
     }
 
     fn launch(
@@ -81,7 +85,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         client: &Client,
         prepared: &PreparedApplication,
         tensors: &Tensors<'_>,
-        output: BufferBinding,
+        outputs: impl Iterator<Item = BufferBinding>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let request = &self.task;
         let applied = prepared.stated.applied();
@@ -101,8 +105,12 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
         let operands = operands.collect::<Result<_, ReduceError>>()?;
         let members = request.members.zip(tensors.members);
         let members = members.map(|(spec, members)| spec.bind(client, members)).transpose()?;
-        let (span, element) = (problem.output_span(), applied.output());
-        let output = Bound::check(client, Role::Output, output, span, element)?;
+        let outputs = outputs.zip(prepared.stated.outputs()).enumerate();
+        let outputs = outputs.map(|(nth, (output, element))| {
+            let span = request.output_span(nth, problem);
+            Bound::check(client, Role::Output, output, span, element)
+        });
+        let outputs = outputs.collect::<Result<Vec<Bound<'static>>, ReduceError>>()?;
         let results = match &prepared.reduction {
             Some(Alone::Whole(reduction)) => {
                 reduction.run(client, &self.parameters, inputs.clone())?
@@ -128,7 +136,7 @@ impl<'a> Call<'a, ApplyRequest<'a>> {
                 operands,
                 members,
                 results: prepared.bound_results(&results),
-                output,
+                outputs,
                 words,
                 parameters: &self.parameters,
                 apply_parameters: &self.apply_parameters,
@@ -172,7 +180,7 @@ struct ApplicationLaunch<'a> {
     operands: Vec<Bound<'a>>,
     members: Option<BoundMembers<'a>>,
     results: Vec<Bound<'static>>,
-    output: Bound<'static>,
+    outputs: Vec<Bound<'static>>,
     words: Option<Words>,
     parameters: &'a [f64],
     apply_parameters: &'a [f64],
@@ -299,11 +307,25 @@ impl ApplicationLaunch<'_> {
     }
 
     fn output_arrays(&self) -> AppliedArraysLaunch {
-        let Access { vector, peeled, realigned, .. } = self.launch.spec.access;
+        let Access { vector, peeled, realigned, direction, .. } = self.launch.spec.access;
         let in_vectors = self.launch.output_in_vectors || self.launch.spec.moves_back;
+        let first = &self.outputs[0];
+        let edges = (peeled || realigned) && direction == Direction::Along;
+        let further = |nth: usize, wide: bool| {
+            let output = self.outputs.get(nth + 1)?;
+            let in_vectors = self.launch.spec.further[nth] == CompanionAccess::Vector;
+            match wide {
+                true => in_vectors.then(|| output.vectors(vector)),
+                false => (!in_vectors || edges).then(|| output.elements()),
+            }
+        };
         AppliedArraysLaunch::new(
-            in_vectors.then(|| self.output.vectors(vector)).into(),
-            (!in_vectors || peeled || realigned).then(|| self.output.elements()).into(),
+            in_vectors.then(|| first.vectors(vector)).into(),
+            (!in_vectors || peeled || realigned).then(|| first.elements()).into(),
+            further(0, false).into(),
+            further(1, false).into(),
+            further(0, true).into(),
+            further(1, true).into(),
         )
     }
 

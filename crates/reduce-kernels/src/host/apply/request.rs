@@ -10,7 +10,9 @@ use reduce_planner::{
 };
 
 #[cfg(feature = "serde")]
-use crate::recorded::{RecordedApplication, RecordedCall, RecordedOperand, RecordedReduction};
+use crate::recorded::{
+    RecordedApplication, RecordedCall, RecordedOperand, RecordedOutput, RecordedReduction,
+};
 use crate::{
     element::memory_type,
     error::{Reason, ReduceError},
@@ -51,15 +53,32 @@ pub(crate) struct ApplyRequest<'a> {
     /// The segments of its axis, if it reduces segments.
     pub(crate) members: Option<MembersSpec>,
     pub(crate) apply: ApplyRef,
-    /// The type that the caller asked for.
-    pub(crate) output: Option<ElementType>,
-    /// Strides and alignment of a supplied output.
-    pub(crate) layout: Option<(Vec<usize>, usize)>,
+    /// Each output, as many as the function gives.
+    pub(crate) outputs: Vec<AppliedOutput>,
     /// The second input comes first, if there is one.
     pub(crate) operands: Vec<OperandSpec>,
     /// Whether the caller wants the results too.
     pub(crate) wants_results: bool,
     pub(crate) plan: Option<AppliedPlan>,
+}
+
+/// An output of an application.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+pub(crate) struct AppliedOutput {
+    /// The type that the caller asked for.
+    pub(crate) element: Option<ElementType>,
+    /// Strides and alignment of a supplied tensor.
+    pub(crate) layout: Option<(Vec<usize>, usize)>,
+}
+
+impl AppliedOutput {
+    fn strides(&self) -> Option<&[usize]> {
+        self.layout.as_ref().map(|(strides, _)| &strides[..])
+    }
+
+    fn alignment(&self) -> usize {
+        self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment)
+    }
 }
 
 /// An operand: its type, and its strides along the axes of the input.
@@ -88,6 +107,11 @@ impl StatedApplication {
     /// The problem of the application.
     pub(super) fn applied(&self) -> &AppliedProblem {
         &self.problems.0
+    }
+
+    /// Types of the outputs' elements.
+    pub(super) fn outputs(&self) -> impl Iterator<Item = ElementType> {
+        core::iter::once(self.applied().output()).chain(self.applied().further().iter().copied())
     }
 
     /// Type in which results are applied, which is that of the results.
@@ -176,6 +200,10 @@ impl Task for ApplyRequest<'_> {
             let found = self.operands.len();
             return Err(Reason::TooManyOperands { apply: self.apply.0.name, most, found }.into());
         }
+        if self.outputs.len() != self.apply.0.outputs {
+            let (expected, found) = (self.apply.0.outputs, self.outputs.len());
+            return Err(Reason::AppliedOutputs { apply: self.apply.0.name, expected, found }.into());
+        }
         let reduction = &self.reduction;
         let axes = reduction.axes.as_deref();
         let segments = self.segments()?;
@@ -202,6 +230,9 @@ impl Task for ApplyRequest<'_> {
         let mut companions = vec![&results[..]];
         companions.extend(self.operands.iter().map(|operand| &operand.strides[..]));
         let second = reduction.second.as_ref().map(SecondRequest::spec);
+        let further = (1..self.outputs.len())
+            .map(|nth| Ok((self.output_type(nth)?, self.outputs[nth].strides())))
+            .collect::<Result<Vec<_>, ReduceError>>()?;
         let applied = AppliedProblem::new(
             problem.operator(),
             &InputSpec {
@@ -212,10 +243,11 @@ impl Task for ApplyRequest<'_> {
             },
             axes,
             &AppliedSpec {
-                element: self.output_type()?,
-                strides: self.layout.as_ref().map(|(strides, _)| &strides[..]),
+                element: self.output_type(0)?,
+                strides: self.outputs[0].strides(),
                 second: second.as_ref(),
                 companions: &companions,
+                further: &further,
             },
         )?;
         let applied = applied.with_numerics(reduction.numerics);
@@ -226,6 +258,7 @@ impl Task for ApplyRequest<'_> {
                 let of_operands = self.operands.iter().map(|operand| operand.segment_stride);
                 let strides: Vec<usize> = core::iter::once(Some(segments.segment_stride()))
                     .chain(of_operands)
+                    .chain(further.iter().map(|_| None))
                     .map(Option::unwrap_or_default)
                     .collect();
                 (applied.of_segments(segments, &strides)?, Some(members))
@@ -278,10 +311,13 @@ impl Task for ApplyRequest<'_> {
         stated: &StatedApplication,
     ) -> Result<(), ReduceError> {
         let available = client.properties().memory.max_page_size;
-        let needed = byte_count(stated.applied().elements(), stated.applied().output());
-        match self.layout.is_none() && needed > available {
-            true => Err(Reason::OutputTooLarge { needed, available }.into()),
-            false => Ok(()),
+        let applied = stated.applied();
+        let types = core::iter::once(applied.output()).chain(applied.further().iter().copied());
+        let needed = self.outputs.iter().zip(types).filter(|(output, _)| output.layout.is_none());
+        let needed = needed.map(|(_, element)| byte_count(applied.elements(), element)).max();
+        match needed.filter(|&needed| needed > available) {
+            Some(needed) => Err(Reason::OutputTooLarge { needed, available }.into()),
+            None => Ok(()),
         }
     }
 
@@ -310,7 +346,7 @@ impl Task for ApplyRequest<'_> {
             kept: problem.kept().iter().map(|dim| dim.output_stride).collect(),
             reduced: problem.reduced().iter().map(|dim| dim.position_stride).collect(),
         };
-        let alignment = self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
+        let alignment = self.outputs[0].alignment();
         let mut operands = [CompanionAccess::None; 3];
         let strides = &applied.companions()[1..];
         for ((slot, operand), strides) in operands.iter_mut().zip(&self.operands).zip(strides) {
@@ -321,6 +357,17 @@ impl Task for ApplyRequest<'_> {
             if *slot == CompanionAccess::Vector && !begins {
                 *slot = CompanionAccess::Elements;
             }
+        }
+        let mut further = [CompanionAccess::None; 2];
+        let companions = applied.companions();
+        let strides = &companions[companions.len() - applied.further().len()..];
+        let others = applied.further().iter().zip(&self.outputs[1..]).zip(strides);
+        for (slot, ((&element, output), strides)) in further.iter_mut().zip(others) {
+            let alignment = output.alignment();
+            *slot = match companion_access(problem, access, strides, element, alignment) {
+                CompanionAccess::Vector => CompanionAccess::Vector,
+                _ => CompanionAccess::Elements,
+            };
         }
         let mut of_segments = [false; 3];
         for (slot, operand) in of_segments.iter_mut().zip(&self.operands) {
@@ -374,6 +421,7 @@ impl Task for ApplyRequest<'_> {
                 team,
                 apply: self.apply,
                 operands,
+                further,
                 of_segments,
                 by_keys: self.members.is_some_and(|members| members.keys.is_some()),
                 results_in_vectors,
@@ -446,6 +494,16 @@ impl ApplyRequest<'_> {
         self.members.map(request).transpose()
     }
 
+    /// Elements from the first to the last of output number `nth`, of which the first is that of the
+    /// problem.
+    pub(super) fn output_span(&self, nth: usize, problem: &Problem) -> usize {
+        match (nth, self.outputs[nth].strides()) {
+            (0, _) => problem.output_span(),
+            (_, Some(strides)) => span(&self.reduction.shape, strides).unwrap_or(usize::MAX),
+            (_, None) => self.reduction.shape.iter().product(),
+        }
+    }
+
     /// Elements from the first to the last of an operand.
     pub(super) fn span_of(&self, operand: &OperandSpec) -> usize {
         let (mut shape, mut strides) = (self.reduction.shape.to_vec(), operand.strides.clone());
@@ -462,24 +520,29 @@ impl ApplyRequest<'_> {
             let operand = self.operands.get(nth);
             memory_type(operand.map_or(real, |operand| operand.element))
         };
+        let output = |nth: usize| {
+            let further = nth.checked_sub(1).and_then(|nth| applied.further().get(nth));
+            memory_type(further.copied().unwrap_or(applied.output()))
+        };
         KernelTypesArg {
             stored: memory_type(applied.problem().input()),
             second: applied.problem().second().map(|second| memory_type(second.element())),
             offsets: stated.members.map(|members| memory_type(members.element)),
             application: Some(ApplicationTypes {
                 real: memory_type(real),
-                output: memory_type(applied.output()),
+                outputs: [output(0), output(1), output(2)],
                 operands: [operand(0), operand(1), operand(2)],
             }),
             ..merging_types(client, &stated.signature)
         }
     }
 
-    /// Type of the output's elements.
-    fn output_type(&self) -> Result<ElementType, ReduceError> {
+    /// Type of the elements of output number `nth`.
+    fn output_type(&self, nth: usize) -> Result<ElementType, ReduceError> {
         let element = self.reduction.element;
-        let real = applied_type(element, self.reduction.accumulator, self.output);
-        let output = self.output.unwrap_or(if element.is_float() { element } else { real });
+        let asked = self.outputs[nth].element;
+        let real = applied_type(element, self.reduction.accumulator, asked);
+        let output = asked.unwrap_or(if element.is_float() { element } else { real });
         match output.is_float() {
             true => Ok(output),
             false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),
@@ -562,8 +625,12 @@ impl RecordedApplication {
         Self {
             function: request.apply.0.name.to_owned(),
             reduction: RecordedReduction::of(&request.reduction),
-            output: request.output,
-            output_layout: request.layout.clone(),
+            output: request.outputs[0].element,
+            output_layout: request.outputs[0].layout.clone(),
+            further: request.outputs[1..]
+                .iter()
+                .map(|of| RecordedOutput { element: of.element, layout: of.layout.clone() })
+                .collect(),
             segments: request.members.map(|of| (of.segments(), of.offsets.element)),
             grouped: request.members.and_then(|of| Some((of.indices?.element, of.keys?.element))),
             operands: operands.collect(),

@@ -326,7 +326,7 @@ impl PreparedListApplication {
             same_bits: false,
             offsets: None,
             indices: None,
-            application: Some(ApplicationTypes { real, output: stored, operands: [real; 3] }),
+            application: Some(ApplicationTypes { real, outputs: [stored; 3], operands: [real; 3] }),
             stores: Stores::Vectors,
             of_shard: false,
         }

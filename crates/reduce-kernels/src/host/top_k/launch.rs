@@ -568,7 +568,7 @@ fn types(client: &Client, stated: &StatedTopK, launch: &TopKLaunch) -> KernelTyp
     };
     let real = memory_type(applied_type(element, None, None));
     let output = memory_type(output);
-    let application = Some(ApplicationTypes { real, output, operands: [real; 3] });
+    let application = Some(ApplicationTypes { real, outputs: [output; 3], operands: [real; 3] });
     KernelTypesArg { application, ..types }
 }
 

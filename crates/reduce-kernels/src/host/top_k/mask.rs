@@ -83,6 +83,7 @@ pub(super) fn state(
         strides: Some(output),
         second: None,
         companions: &[&of_last[..], &of_position[..]],
+        further: &[],
     };
     let class = OperatorClass::new(NAME, element.bytes()).exact();
     Ok(AppliedProblem::new(class, input, axes, &applied)?)

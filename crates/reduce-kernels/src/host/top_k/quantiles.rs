@@ -281,7 +281,7 @@ impl<'a> QuantilesCall<'a> {
                     hardware_math: false,
                     application: Some(ApplicationTypes {
                         real: storage_type(real),
-                        output: memory_type(output),
+                        outputs: [memory_type(output); 3],
                         operands: [storage_type(real); 3],
                     }),
                     ..merging_types(client, &prepared.stated.signature)

@@ -6,7 +6,10 @@ use reduce_planner::Direction;
 use super::ApplySpec;
 use crate::{
     kernels::{
-        args::{AppliedArrays, OperandArrays, OperandSlices, operands_of, whole_if_any},
+        args::{
+            AppliedArrays, FurtherSlices, OperandArrays, OperandSlices, further_of, operands_of,
+            whole_if_any,
+        },
         geometry::{Companion, offsets},
         share::Share,
     },
@@ -18,11 +21,14 @@ use crate::{
 #[expand(derive(Clone, Copy))]
 pub(super) struct Applier<'a> {
     pub(super) operands: OperandSlices,
-    /// The strides of the stored results, then those of the operands.
+    /// The strides of the stored results, then those of the operands, then those of the outputs
+    /// beside the first.
     pub(super) companions: &'a Sequence<Companion>,
     pub(super) parameters: &'a Parameters,
     pub(super) output: ComptimeOption<Slice<Vector<Applied, Wide>>>,
     pub(super) elements: ComptimeOption<Slice<Applied>>,
+    /// The outputs beside the first.
+    pub(super) further: FurtherSlices,
     #[cube(comptime)]
     pub(super) spec: ApplySpec,
 }
@@ -41,6 +47,7 @@ pub(super) fn applier_of<'a>(
         parameters,
         output: whole_if_any(&output.vectors),
         elements: whole_if_any(&output.elements),
+        further: further_of(&*output),
         spec,
     }
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    Hold,
+    ApplySpec, Hold,
     applier::{Applier, OutputPlace, output_place},
     held::Held,
     in_segments::{InSegments, inside_of_segments},
@@ -13,14 +13,17 @@ use super::{
 use crate::{
     kernels::{
         accumulate::load_inside,
-        companion::components_inside,
-        geometry::CompanionAccess,
+        args::CompanionSlices,
+        companion::{components_inside, tile_offset},
+        geometry::{CompanionAccess, strided},
         load::{AtEnd, Edge, Loaded, edge_slots, load_edge},
         realign::moved_together,
         share::Share,
         total::has_edges,
     },
-    operator::{Applied, Operands, Real, Reals, Single, Stored2, Wide, apply_to},
+    operator::{
+        Applied, Applied2, Applied3, Operands, Real, Reals, Single, Stored2, Wide, apply_to,
+    },
 };
 
 /// Applies results to a share of a tile: to the loads that are held, or to loads that are issued
@@ -122,16 +125,80 @@ pub(super) fn apply_to_edge(
     segments: ComptimeOption<InSegments<Single>>,
 ) {
     let operands = edge_operands(applier, starts, share, outer, edge, segments);
-    let value = apply_to::<Single>(
+    let outputs = apply_to::<Single>(
         comptime![applier.spec.apply],
         Vector::cast_from(edge.value),
         results,
         Operands::<Single>::of(operands),
         applier.parameters,
     );
+    let value = inside_of_segments::<Single>(outputs.a(), segments);
     let mut elements = applier.elements.unwrap();
-    elements[share.tile.output + edge.position.start] =
-        Applied::cast_from(inside_of_segments::<Single>(value, segments).extract(0usize));
+    elements[share.tile.output + edge.position.start] = Applied::cast_from(value.extract(0usize));
+    if outputs.has_b() {
+        let value = inside_of_segments::<Single>(outputs.b(), segments);
+        let at = further_edge_offset(applier, share, outer, edge.element, 0usize);
+        let mut elements = applier.further.second.elements.unwrap();
+        elements[at] = Applied2::cast_from(value.extract(0usize));
+    }
+    if outputs.has_c() {
+        let value = inside_of_segments::<Single>(outputs.c(), segments);
+        let at = further_edge_offset(applier, share, outer, edge.element, 1usize);
+        let mut elements = applier.further.third.elements.unwrap();
+        elements[at] = Applied3::cast_from(value.extract(0usize));
+    }
+}
+
+/// The companion of output number `nth` of those beside the first. They follow the results and the
+/// operands.
+fn further_companion(spec: ApplySpec, nth: usize) -> usize {
+    let operands = spec.operands.iter().filter(|&&operand| operand != CompanionAccess::None);
+    1 + operands.count() + nth
+}
+
+/// The offset in output number `nth` of those beside the first of an element at an edge.
+#[cube]
+fn further_edge_offset(
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    outer: usize,
+    element: usize,
+    #[comptime] nth: usize,
+) -> usize {
+    let companion = applier.companions.index(comptime![further_companion(applier.spec, nth)]);
+    tile_offset(companion, share)
+        + strided(&share.geometry.reduced, &companion.reduced, outer)
+        + element * companion.inner
+}
+
+/// Stores a load of output number `nth` of those beside the first.
+#[cube]
+fn store_further<E: Float>(
+    slices: CompanionSlices<E>,
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    place: OutputPlace,
+    value: Vector<E, Wide>,
+    #[comptime] nth: usize,
+) {
+    let vector = comptime![share.access.vector];
+    let companion = applier.companions.index(comptime![further_companion(applier.spec, nth)]);
+    let at = tile_offset(companion, share)
+        + strided(&share.geometry.reduced, &companion.reduced, place.outer)
+        + place.element * companion.inner;
+    if comptime![applier.spec.further[nth] == CompanionAccess::Vector] {
+        let mut vectors = slices.vectors.unwrap();
+        vectors[at / vector] = value;
+    } else {
+        let mut elements = slices.elements.unwrap();
+        let inside = components_inside(share);
+        #[unroll]
+        for component in 0..vector {
+            if comptime![component as u32] < inside {
+                elements[at + component * companion.inner] = value.extract(component);
+            }
+        }
+    }
 }
 
 /// The elements of the second input that go with load number `nth`, if there is one. A load past
@@ -173,8 +240,20 @@ pub(super) fn apply_to_load(
         let operands = load_operands(applier, starts, share, place, second, segments);
         let operands = Operands::<Wide>::of(operands);
         let apply = comptime![applier.spec.apply];
-        let value = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
-        let value = inside_of_segments::<Wide>(value, segments);
+        let outputs = apply_to::<Wide>(apply, value, results, operands, applier.parameters);
+        if outputs.has_b() {
+            let value = inside_of_segments::<Wide>(outputs.b(), segments);
+            let slices = applier.further.second;
+            let value = Vector::cast_from(value);
+            store_further::<Applied2>(slices, applier, share, place, value, 0usize);
+        }
+        if outputs.has_c() {
+            let value = inside_of_segments::<Wide>(outputs.c(), segments);
+            let slices = applier.further.third;
+            let value = Vector::cast_from(value);
+            store_further::<Applied3>(slices, applier, share, place, value, 1usize);
+        }
+        let value = inside_of_segments::<Wide>(outputs.a(), segments);
         if comptime![moves_back] {
             result = value;
         } else {

@@ -48,6 +48,8 @@ pub(crate) struct ApplySpec {
     pub(crate) team: Team,
     pub(crate) apply: ApplyRef,
     pub(crate) operands: [CompanionAccess; 3],
+    /// How the outputs beside the first are written: as vectors or as elements.
+    pub(crate) further: [CompanionAccess; 2],
     /// Which of the operands have segments in place of the axis.
     pub(crate) of_segments: [bool; 3],
     /// Whether keys say to which segment an element belongs, in place of offsets.

@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 use reduce_planner::ElementType;
 
 use crate::operator::{
-    Application, Applied, Apply, InvalidParameter, Map, One, Operands, ParameterRule, Parameters,
-    Real, Reduced, Two,
+    Application, Applied, Apply, InvalidParameter, Map, One, Operands, Pair, ParameterRule,
+    Parameters, Real, Reduced, Two, Value,
     element_wise::is_nan,
     math::{exp, exp_of_negative},
 };
@@ -39,6 +39,16 @@ pub struct Standardized;
 /// The element times the result. The first operand is a factor of that, and the second is added.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Scaled;
+
+/// The sum of the element and the first operand, and that sum as [`Scaled`] makes it of the second
+/// operand and the third: a residual connection and what follows it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddScaled;
+
+/// The sum of the element and the first operand, and that sum as [`Standardized`] makes it of the
+/// second operand and the third.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddStandardized;
 
 /// The element, scaled down where the result, a norm, is above `max_norm`: times
 /// `max_norm / (norm + 1e-6)`, as PyTorch clips gradients.
@@ -76,6 +86,7 @@ pub(crate) fn exponential<E: Float, N: Size>(difference: Vector<E, N>) -> Vector
 #[cube]
 impl Apply for ExponentialShare {
     type Results = Two;
+    type Outputs = One;
 
     const NAME: &'static str = "exponential_share";
     const TRANSCENDENTAL: bool = true;
@@ -87,14 +98,15 @@ impl Apply for ExponentialShare {
         results: Reduced<Two, N>,
         _operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        exponential::<Real, N>(value - results.first) * results.second
+    ) -> Reduced<One, N> {
+        Value::new(exponential::<Real, N>(value - results.first) * results.second)
     }
 }
 
 #[cube]
 impl Apply for LogShare {
     type Results = Two;
+    type Outputs = One;
 
     const NAME: &'static str = "log_share";
     const DEFINITION: &'static Application<Self> = crate::applied!(LogShare);
@@ -104,14 +116,15 @@ impl Apply for LogShare {
         results: Reduced<Two, N>,
         _operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        (value - results.first) - results.second
+    ) -> Reduced<One, N> {
+        Value::new((value - results.first) - results.second)
     }
 }
 
 #[cube]
 impl<F: Apply> Apply for ScaledThen<F> {
     type Results = F::Results;
+    type Outputs = F::Outputs;
 
     const NAME: &'static str = F::NAME;
     const OPERANDS: usize = F::OPERANDS;
@@ -124,7 +137,7 @@ impl<F: Apply> Apply for ScaledThen<F> {
         results: Reduced<F::Results, N>,
         operands: &Operands<N>,
         parameters: &Parameters,
-    ) -> Vector<Real, N> {
+    ) -> Reduced<F::Outputs, N> {
         let scale = Vector::new(parameters.get::<Real>(0usize));
         F::apply::<N>(value * scale, results, operands, parameters)
     }
@@ -133,6 +146,7 @@ impl<F: Apply> Apply for ScaledThen<F> {
 #[cube]
 impl Apply for Standardized {
     type Results = Two;
+    type Outputs = One;
 
     const NAME: &'static str = "standardized";
     const OPERANDS: usize = 2;
@@ -143,14 +157,15 @@ impl Apply for Standardized {
         results: Reduced<Two, N>,
         operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        affine::<N>((value - results.first) * results.second, operands)
+    ) -> Reduced<One, N> {
+        Value::new(affine::<N>((value - results.first) * results.second, operands))
     }
 }
 
 #[cube]
 impl Apply for Scaled {
     type Results = One;
+    type Outputs = One;
 
     const NAME: &'static str = "scaled";
     const OPERANDS: usize = 2;
@@ -161,14 +176,56 @@ impl Apply for Scaled {
         results: Reduced<One, N>,
         operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        affine::<N>(value * results.value, operands)
+    ) -> Reduced<One, N> {
+        Value::new(affine::<N>(value * results.value, operands))
+    }
+}
+
+#[cube]
+impl Apply for AddScaled {
+    type Results = One;
+    type Outputs = Two;
+
+    const NAME: &'static str = "add_scaled";
+    const OPERANDS: usize = 3;
+    const DEFINITION: &'static Application<Self> = crate::applied!(AddScaled);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<One, N>,
+        operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Reduced<Two, N> {
+        let sum = value + operands.first();
+        Pair::new(sum, affine::<N>(sum * results.value, &operands.behind_first()))
+    }
+}
+
+#[cube]
+impl Apply for AddStandardized {
+    type Results = Two;
+    type Outputs = Two;
+
+    const NAME: &'static str = "add_standardized";
+    const OPERANDS: usize = 3;
+    const DEFINITION: &'static Application<Self> = crate::applied!(AddStandardized);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<Two, N>,
+        operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Reduced<Two, N> {
+        let sum = value + operands.first();
+        let standardized = (sum - results.first) * results.second;
+        Pair::new(sum, affine::<N>(standardized, &operands.behind_first()))
     }
 }
 
 #[cube]
 impl Apply for ClippedToNorm {
     type Results = One;
+    type Outputs = One;
 
     const NAME: &'static str = "clipped_to_norm";
     const SCALES: bool = true;
@@ -180,13 +237,14 @@ impl Apply for ClippedToNorm {
         results: Reduced<One, N>,
         _operands: &Operands<N>,
         parameters: &Parameters,
-    ) -> Vector<Real, N> {
+    ) -> Reduced<One, N> {
         let one = Vector::from_int(1);
         let norm = results.value + Vector::new(Real::cast_from(CLIP_EPS));
         let factor = Vector::new(parameters.get::<Real>(0usize)) / norm;
         let most = select_many(factor.greater_than(&one), one, factor);
         // Drivers make a minimum of that, which drops a NaN.
-        value * select_many(is_nan::<Real, N>(results.value), results.value, most)
+        let factor = select_many(is_nan::<Real, N>(results.value), results.value, most);
+        Value::new(value * factor)
     }
 }
 

@@ -7,7 +7,7 @@ use super::applied::exponential;
 use crate::operator::{
     A, Application, Apply, B, C, D, Definition, Four, In, InvalidParameter, One, Operands,
     Operator, Out, Out2, Out3, Pair, ParameterRule, Parameters, Position, Quad, Real, Reduced,
-    Three, Triple, Two, TypeRule, rules,
+    Three, Triple, Two, TypeRule, Value, rules,
 };
 
 /// The gradient of softmax from the dot product of the output's gradient and the output: the
@@ -49,6 +49,7 @@ fn reciprocal(count: f64) -> Result<Vec<f64>, InvalidParameter> {
 #[cube]
 impl Apply for SoftmaxGradient {
     type Results = One;
+    type Outputs = One;
 
     const NAME: &'static str = "softmax_gradient";
     const OPERANDS: usize = 1;
@@ -59,14 +60,15 @@ impl Apply for SoftmaxGradient {
         results: Reduced<One, N>,
         operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        operands.first() * (value - results.value)
+    ) -> Reduced<One, N> {
+        Value::new(operands.first() * (value - results.value))
     }
 }
 
 #[cube]
 impl Apply for LogSoftmaxGradient {
     type Results = One;
+    type Outputs = One;
 
     const NAME: &'static str = "log_softmax_gradient";
     const OPERANDS: usize = 1;
@@ -79,14 +81,15 @@ impl Apply for LogSoftmaxGradient {
         results: Reduced<One, N>,
         operands: &Operands<N>,
         _parameters: &Parameters,
-    ) -> Vector<Real, N> {
-        value - exponential::<Real, N>(operands.first()) * results.value
+    ) -> Reduced<One, N> {
+        Value::new(value - exponential::<Real, N>(operands.first()) * results.value)
     }
 }
 
 #[cube]
 impl Apply for RmsNormGradient {
     type Results = One;
+    type Outputs = One;
 
     const NAME: &'static str = "rms_norm_gradient";
     const OPERANDS: usize = 2;
@@ -98,17 +101,18 @@ impl Apply for RmsNormGradient {
         results: Reduced<One, N>,
         operands: &Operands<N>,
         parameters: &Parameters,
-    ) -> Vector<Real, N> {
+    ) -> Reduced<One, N> {
         let share = Vector::new(parameters.get::<Real>(0usize));
         let factor = operands.second();
         let mean = results.value * share * factor * factor;
-        (value - operands.first() * mean) * factor
+        Value::new((value - operands.first() * mean) * factor)
     }
 }
 
 #[cube]
 impl Apply for LayerNormGradient {
     type Results = Three;
+    type Outputs = One;
 
     const NAME: &'static str = "layer_norm_gradient";
     const OPERANDS: usize = 3;
@@ -120,13 +124,13 @@ impl Apply for LayerNormGradient {
         results: Reduced<Three, N>,
         operands: &Operands<N>,
         parameters: &Parameters,
-    ) -> Vector<Real, N> {
+    ) -> Reduced<One, N> {
         let share = Vector::new(parameters.get::<Real>(0usize));
         let mean = operands.second();
         let factor = operands.third();
         let dot = results.second + (results.third - mean) * results.first;
         let slope = dot * share * factor * factor;
-        (value - results.first * share - (operands.first() - mean) * slope) * factor
+        Value::new((value - results.first * share - (operands.first() - mean) * slope) * factor)
     }
 }
 

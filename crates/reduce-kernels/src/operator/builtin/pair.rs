@@ -41,6 +41,23 @@ impl Map for ElementwiseProduct {
     }
 }
 
+/// The sum, in floating point.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct ElementwiseSum;
+
+#[cube]
+impl Map for ElementwiseSum {
+    type Inputs = Two;
+
+    const NAME: &'static str = "sum_of_pairs";
+    const REPRODUCIBLE: bool = true;
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        sum::<E, N>(pair.first, pair.second)
+    }
+}
+
 /// The square of the difference, in floating point.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SquaredDifference;
