@@ -8,7 +8,7 @@ use reduce_kernels::{
     ElementType, ReduceError,
     by_name::{AppliedName, AppliedOptions, UnknownFunction, with_applied},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    normalize::{AddLayerNorm, AddRmsNorm, LayerNorm, RmsNorm, cross_entropy},
+    normalize::{AddLayerNorm, AddRmsNorm, CrossEntropy, LayerNorm, LossReduction, RmsNorm},
     planner::AppliedPlan,
 };
 use reduce_programs::{
@@ -26,6 +26,12 @@ pub(crate) struct Arguments {
     #[command(flatten)]
     stated: Stated,
 }
+
+/// The smoothing of a cross-entropy with its gradient.
+const SMOOTHING: f64 = 0.1;
+
+/// The class that it ignores.
+const IGNORED: i64 = 0;
 
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
@@ -71,13 +77,18 @@ enum Function {
     AddLayerNorm,
     /// With a class for each row.
     CrossEntropy,
+    /// The mean of it and its gradient, with smoothing and an ignored class.
+    CrossEntropyWithGradient,
 }
 
 impl Function {
     /// Tensors of the input's shape that are read and that are written.
     fn tensors(self) -> u64 {
         match self {
-            Function::Plain(_) | Function::LayerNorm | Function::RmsNorm => 2,
+            Function::Plain(_)
+            | Function::LayerNorm
+            | Function::RmsNorm
+            | Function::CrossEntropyWithGradient => 2,
             Function::AddRmsNorm | Function::AddLayerNorm => 4,
             Function::CrossEntropy => 1,
         }
@@ -93,6 +104,7 @@ fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
         "add_rms_norm" => Function::AddRmsNorm,
         "add_layer_norm" => Function::AddLayerNorm,
         "cross_entropy" => Function::CrossEntropy,
+        "cross_entropy_with_gradient" => Function::CrossEntropyWithGradient,
         name => Function::Plain(name.parse()?),
     };
     let place = format!("sum {}", stated.place).parse()?;
@@ -134,7 +146,7 @@ fn time(
     let last = case.place.stored.last().copied().unwrap_or(1);
     let rows = case.place.elements() / last;
     let (len, element) = match case.function {
-        Function::CrossEntropy => (rows, ElementType::U8),
+        Function::CrossEntropy | Function::CrossEntropyWithGradient => (rows, ElementType::U8),
         _ => (last, case.place.element),
     };
     let operand = &random_inputs(client, element, &[len], &[1], Some(0))[0];
@@ -149,7 +161,9 @@ fn time(
         Some(chosen) => {
             timed.print(&chosen, plans, |&plan, call| launch(client, case, read(call), Some(plan)))
         }
-        None => timed.print(&"two launches", &[], |_, call| launch(client, case, read(call), None)),
+        None => {
+            timed.print(&"several launches", &[], |_, call| launch(client, case, read(call), None))
+        }
     }
 }
 
@@ -190,12 +204,12 @@ macro_rules! with_case {
                 let $applied = norm.operand(operand, last).operand(operand, last);
                 $body
             }
-            Function::CrossEntropy => $otherwise,
+            Function::CrossEntropy | Function::CrossEntropyWithGradient => $otherwise,
         }
     }};
 }
 
-/// The plan that is chosen; none for a cross-entropy, which is a reduction and a small launch.
+/// The plan that is chosen; none for a cross-entropy, which is a reduction and small launches.
 fn choose(
     client: &Client,
     case: &Applied,
@@ -218,6 +232,13 @@ fn launch(
         applied.run(client).map(drop)
     }, {
         let last = case.place.stored.len() - 1;
-        cross_entropy(client, read.input, read.operand, last).map(drop)
+        let loss = CrossEntropy::of(read.input, read.operand, last);
+        match case.function {
+            Function::CrossEntropyWithGradient => {
+                let loss = loss.smoothing(SMOOTHING).ignored(IGNORED);
+                loss.reduced(LossReduction::Mean).run_with_gradient(client).map(drop)
+            }
+            _ => loss.run(client).map(drop),
+        }
     })
 }

@@ -285,12 +285,14 @@ pub(crate) enum Reason {
         /// Shape of the positions.
         found: Vec<usize>,
     },
-    /// There is not one class for each slice of the logits.
-    #[error("classes of shape {expected:?} are needed, one for each slice, and not {found:?}")]
-    ClassShape {
-        /// Shape of the classes.
+    /// There is not one element of a tensor for each slice of the logits, or for each class.
+    #[error("{what} of shape {expected:?} are needed, and not {found:?}")]
+    SliceShape {
+        /// What the tensor has.
+        what: &'static str,
+        /// Its shape.
         found: Vec<usize>,
-        /// The shape that they need. The axis of the classes may also stay with size 1.
+        /// The shape that it needs. The axis of the classes may also stay with size 1.
         expected: Vec<usize>,
     },
     /// The output of an application cannot have this type.
@@ -483,7 +485,7 @@ impl ReduceError {
             Reason::Plan(error) => kind_of_plan(error),
             Reason::SecondShape { .. }
             | Reason::OperandShape { .. }
-            | Reason::ClassShape { .. }
+            | Reason::SliceShape { .. }
             | Reason::PositionsShape { .. }
             | Reason::OffsetsShape { .. }
             | Reason::IndicesShape { .. }

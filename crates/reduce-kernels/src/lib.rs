@@ -54,6 +54,7 @@ mod applied_reduction;
 mod axes;
 pub mod by_name;
 mod confirm;
+mod cross_entropy;
 mod element;
 mod error;
 pub mod functions;

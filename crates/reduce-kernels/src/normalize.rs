@@ -31,7 +31,6 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use crate::{
     axes::Axes,
     error::ReduceError,
-    host,
     input::Input,
     operator::{
         Mapped,
@@ -45,6 +44,7 @@ use crate::{
 
 pub use crate::{
     applied_reduction::{AppliedOutputs, AppliedReduction, WithResults},
+    cross_entropy::{CrossEntropy, LossReduction, cross_entropy},
     gradients::{layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient},
     operator::builtin::{
         AddScaled, AddStandardized, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient,
@@ -479,44 +479,4 @@ pub fn batch_norm(
     let axes: Vec<usize> = (0..input.shape().len()).filter(|&axis| axis != 1).collect();
     let normalized = LayerNorm { eps }.of(input, axes);
     normalized.operand(weight, 1).operand(bias, 1).run_with_results(client)
-}
-
-/// The cross-entropy of each slice of `logits` along `axis` with the class that is right for it:
-/// minus the logarithm of the softmax of the class's element.
-///
-/// `classes` are integers, one for each slice: their shape is that of the logits without `axis`, or
-/// with size 1 there. Losses have that shape without `axis`. They are f32, or f64 for f64, because
-/// they are mostly summed next. A class out of range gives NaN, and so does a slice with NaN or
-/// `inf`, or of `-inf` alone.
-///
-/// The logits are read once, by the launches of a reduction. One more small launch reads the
-/// elements of the classes.
-///
-/// ```no_run
-/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
-/// use reduce_kernels::normalize::cross_entropy;
-///
-/// # fn example(
-/// #     client: &Client,
-/// #     logits: &TensorHandle,
-/// #     classes: &TensorHandle,
-/// # ) -> Result<(), ReduceError> {
-/// // `logits` has shape [batch, classes], and `classes` shape [batch].
-/// let losses = cross_entropy(client, logits, classes, 1)?;
-/// # Ok(()) }
-/// ```
-///
-/// # Errors
-///
-/// A [`ReduceError`] before anything is launched.
-pub fn cross_entropy(
-    client: &Client,
-    logits: &TensorHandle,
-    classes: &TensorHandle,
-    axis: usize,
-) -> Result<TensorHandle, ReduceError> {
-    host::apply::cross_entropy::cross_entropy(client, logits, classes, axis, |real| {
-        let sums = reduce(LogSoftmaxSums, logits).over(axis).keep_dims(false);
-        sums.output_type(real).nth_output_type(1, real).run(client)
-    })
 }

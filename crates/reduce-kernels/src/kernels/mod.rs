@@ -12,7 +12,7 @@
 //!   lies in several tiles.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
-//! - [`pick`]: results applied to one element of each reduction.
+//! - [`cross_entropy`]: what concerns one element of each slice, that of its class.
 //! - [`top_k`]: the largest or smallest elements of each slice.
 //!
 //! # Glossary
@@ -57,6 +57,7 @@ pub(crate) mod application;
 pub(crate) mod args;
 mod combine;
 pub(crate) mod companion;
+pub(crate) mod cross_entropy;
 pub(crate) mod geometry;
 mod lanes;
 pub(crate) mod list;
@@ -64,7 +65,6 @@ pub(crate) mod load;
 pub(crate) mod merge;
 pub(crate) mod pairwise;
 pub(crate) mod partials;
-pub(crate) mod pick;
 mod realign;
 mod reducer;
 pub(crate) mod segments;

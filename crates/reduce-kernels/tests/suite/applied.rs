@@ -698,58 +698,6 @@ pub(crate) fn in_place(client: &Client) {
     }
 }
 
-/// One loss for each slice, along and across, for classes of every integer type.
-pub(crate) fn cross_entropy(client: &Client) {
-    let (rows, columns, inner) = (7, 301, 4);
-    let logits: Vec<f32> =
-        (0..rows * columns * inner).map(|i| ((i * 53) % 97) as f32 / 9.0).collect();
-    let shape = [rows, columns, inner];
-    let input = tensor(client, &logits, &shape, &[columns * inner, inner, 1]);
-    let class = |row: usize, nth: usize| (row * 41 + nth * 7) % columns;
-    let mut classes: Vec<i32> =
-        (0..rows * inner).map(|i| class(i / inner, i % inner) as i32).collect();
-    classes[3] = -1;
-    classes[9] = columns as i32;
-    let along: Vec<f32> = logits
-        .chunks(columns * inner)
-        .flat_map(|row| {
-            (0..inner).flat_map(|nth| row[nth..].iter().step_by(inner).copied()).collect::<Vec<_>>()
-        })
-        .collect();
-    let along = tensor(client, &along, &[rows * inner, columns], &[columns, 1]);
-    let of_rows = tensor(client, &classes, &[rows * inner], &[1]);
-    let of_slices = tensor(client, &classes, &[rows, 1, inner], &[inner, inner, 1]);
-    let found = reduce_kernels::normalize::cross_entropy(client, &input, &of_slices, 1).unwrap();
-    assert_eq!(found.shape()[..], [rows, inner]);
-    let found = read::<f32>(client, &found, rows * inner);
-    let of_along = reduce_kernels::normalize::cross_entropy(client, &along, &of_rows, 1).unwrap();
-    let of_along = read::<f32>(client, &of_along, rows * inner);
-    for (slice, &class) in classes.iter().enumerate() {
-        let (row, nth) = (slice / inner, slice % inner);
-        let values: Vec<f64> = (0..columns)
-            .map(|column| f64::from(logits[(row * columns + column) * inner + nth]))
-            .collect();
-        let sum: f64 = values.iter().map(|value| value.exp()).sum();
-        for found in [found[slice], of_along[slice]] {
-            match usize::try_from(class).ok().and_then(|class| values.get(class)) {
-                Some(value) => {
-                    let expected = sum.ln() - value;
-                    assert!((f64::from(found) - expected).abs() < 1e-5 * expected.max(1.0));
-                }
-                None => assert!(found.is_nan(), "class {class} is out of range: {found}"),
-            }
-        }
-    }
-    let wrong = tensor(client, &classes, &[rows * inner / 2, 2], &[2, 1]);
-    let error = reduce_kernels::normalize::cross_entropy(client, &input, &wrong, 1).unwrap_err();
-    assert_eq!(
-        error.to_string(),
-        "classes of shape [7, 4] are needed, one for each slice, and not [14, 2]"
-    );
-    let error = reduce_kernels::normalize::cross_entropy(client, &along, &along, 1).unwrap_err();
-    assert_eq!(error.to_string(), "classes are integers, not f32");
-}
-
 /// A description of tensors has the plan and the errors of the tensors. A call is refused where its
 /// launch would bind too many buffers, also those of the results.
 pub(crate) fn descriptions(client: &Client) {

@@ -16,6 +16,7 @@ mod backend;
 mod case;
 mod contract;
 mod corpus;
+mod cross_entropy;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod devices;
 mod documents;
@@ -75,7 +76,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -93,7 +94,11 @@ macro_rules! suite {
                 applied_contract: applied::contract;
                 applied_descriptions: applied::descriptions;
                 applied_with_few_bindings: applied::few_bindings;
-                cross_entropy: applied::cross_entropy;
+                cross_entropy: cross_entropy::losses_alone;
+                cross_entropy_with_every_option: cross_entropy::every_option;
+                cross_entropy_gradients_into: cross_entropy::gradients_into;
+                cross_entropy_of_extremes: cross_entropy::extremes;
+                cross_entropy_of_wrong_input: cross_entropy::wrong_input;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 pairs_through_every_schedule: pairs::every_schedule;

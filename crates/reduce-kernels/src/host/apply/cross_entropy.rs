@@ -1,13 +1,14 @@
-//! The two launches of a cross-entropy, without types.
+//! The launches of a cross-entropy, without types.
 
 use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
     AppliedProblem, AppliedSpec, ElementType, Illegal, InputSpec, OperatorClass, PlanError,
-    ProblemError, Role, applied_needs_wide_indices,
+    ProblemError, Role, applied_needs_wide_indices, row_major_strides, span,
 };
 
 use super::request::result_strides;
 use crate::{
+    cross_entropy::{CrossEntropy, LossReduction},
     element::{element_type, memory_type, storage_type},
     error::{Reason, ReduceError},
     host::{
@@ -17,166 +18,596 @@ use crate::{
     input::sealed::Layout,
     kernels::{
         args::{ApplicationTypes, KernelTypesArg, Stores},
-        geometry::{DimLaunch, DivisorLaunch},
-        pick::pick_losses,
+        cross_entropy::{
+            ClassArraysLaunch, ClassSpec, SumArraysLaunch, class_gradients, class_losses,
+            gather_classes, gradient_factors,
+        },
+        geometry::{Dim, DimLaunch, DivisorLaunch},
     },
+    operator::{
+        InvalidParameter, ParametersLaunch,
+        builtin::{
+            CrossEntropyGradient, ElementwiseProduct, LogSoftmaxSums, RatioOfSums,
+            SmoothedCrossEntropyGradient, SoftmaxSums, SoftmaxSumsAndTotal, Sum,
+        },
+    },
+    reduction::{reduce, reduce_pair},
 };
 
 /// The name in messages.
 const NAME: &str = "cross_entropy";
 
-/// Units of a cube of the second launch.
+/// Units of a cube of the launches that have a unit for each slice.
 const UNITS: u32 = 128;
 
-/// The losses of each slice along `axis`. `sums` launches the reduction to the largest logit and
-/// the logarithm of the sum, in the type that it is given.
-pub(crate) fn cross_entropy(
-    client: &Client,
-    logits: &TensorHandle,
-    classes: &TensorHandle,
-    axis: usize,
-    sums: impl FnOnce(ElementType) -> Result<(TensorHandle, TensorHandle), ReduceError>,
-) -> Result<TensorHandle, ReduceError> {
-    let input = logits.spec()?;
-    let rank = input.shape.len();
-    if axis >= rank {
-        return Err(ProblemError::AxisOutOfRange { axis, rank }.into());
-    }
-    let has_slices = (0..rank).all(|other| other == axis || input.shape[other] > 0);
-    if input.shape[axis] == 0 && has_slices {
-        let (shape, axes) = (input.shape.to_vec(), vec![axis]);
-        return Err(ProblemError::EmptyReduction { operator: NAME, shape, axes }.into());
-    }
-    let class_type = element_type(classes.dtype)?;
-    if class_type.is_float() || class_type == ElementType::Bool {
-        return Err(Reason::ClassType { found: class_type }.into());
-    }
-    let class_strides = class_strides(input.shape, classes, axis)?;
-    let real = applied_type(input.element, None, None);
-    let results = result_strides(input.shape, Some(&[axis]));
-    let applied = AppliedProblem::new(
-        OperatorClass::new(NAME, real.bytes()),
-        &input,
-        Some(&[axis]),
-        &AppliedSpec {
-            element: real,
-            strides: None,
-            second: None,
-            companions: &[&results[..], &class_strides[..]],
-            further: &[],
-        },
-    )?;
-    let device = cache::device(client);
-    if !device.has(class_type) {
-        let (device, element) = (device.name.clone(), class_type);
-        return Err(PlanError::ElementUnsupported { device, element }.into());
-    }
-    let outputs = applied.problem().outputs();
-    let span = applied.problem().input_span();
-    let bound_logits =
-        Bound::check_input(client, Role::Input, &logits.handle, span, input.element)?;
-    let span = outputs_span(classes);
-    let bound_classes =
-        Bound::check_input(client, Role::Classes, &classes.handle, span, class_type)?;
-    let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
-    let grid = device.grid(wanted).ok_or_else(|| PlanError::Unfit {
-        plan: "the losses of all classes".into(),
-        device: device.name.clone(),
-        reason: Illegal::Grid { cubes: wanted, merging: false },
-    })?;
-
-    let (most, logarithms) = sums(real)?;
-    let losses = client.empty(outputs.max(1) * real.bytes());
-    let shape = most.shape().to_vec();
-    let losses = TensorHandle::new_contiguous(shape, losses, storage_type(real));
-    if outputs == 0 {
-        return Ok(losses);
-    }
-    let problem = applied.problem();
-    let mut kept = SequenceArg::new();
-    for (dim, &target) in problem.kept().iter().zip(&applied.companions()[0].kept) {
-        kept.push(DimLaunch::new(DivisorLaunch::of(dim.extent), dim.stride, target));
-    }
-    let address = match applied_needs_wide_indices(&applied) {
-        true => AddressType::U64,
-        false => AddressType::U32,
-    };
-    let own = |tensor: &TensorHandle| {
-        Bound::own(tensor.handle.clone().binding(), outputs, real.bytes()).elements()
-    };
-    // SAFETY: units past the last output do nothing. Offsets in the logits lie inside their span,
-    // because classes that are out of range read the first element of their slice.
-    unsafe {
-        pick_losses::launch_unchecked(
-            client,
-            count(grid),
-            CubeDim::new_1d(UNITS),
-            address,
-            types(client, &input, class_type, real),
-            bound_logits.elements(),
-            bound_classes.elements(),
-            own(&most),
-            own(&logarithms),
-            own(&losses),
-            kept,
-            list(&applied.companions()[1].kept),
-            input.strides[axis],
-            u32::try_from(input.shape[axis]).unwrap_or(u32::MAX),
-            outputs,
-        );
-    }
-    Ok(losses)
-}
-
-fn types(
-    client: &Client,
-    input: &InputSpec<'_>,
-    classes: ElementType,
+/// The classes of slices, and all that launches have in common.
+pub(crate) struct Classes<'a> {
+    task: CrossEntropy<'a>,
+    /// The logits, with the strides of what lies beside them: losses, classes, gradients by logits and
+    /// gradients of losses.
+    applied: AppliedProblem,
+    /// The type of losses and of what is computed.
     real: ElementType,
-) -> KernelTypesArg {
-    let (real, classes) = (memory_type(real), memory_type(classes));
-    KernelTypesArg {
-        second: None,
-        stored: memory_type(input.element),
-        value: real,
-        fields: [real; 5],
-        results: [real; 3],
-        width: 1,
-        hardware_math: has_hardware_math(client),
-        chains: false,
-        same_bits: false,
-        offsets: None,
-        indices: None,
-        application: Some(ApplicationTypes { real, outputs: [real; 3], operands: [classes; 3] }),
-        stores: Stores::Elements,
-        of_shard: false,
+    input: InputSpec<'a>,
+    logits: Bound<'a>,
+    classes: (Bound<'a>, ElementType),
+    weights: Option<(Bound<'a>, ElementType)>,
+    upstream: Option<(Bound<'a>, ElementType)>,
+    gradients: Option<Bound<'a>>,
+    gradient_stride: usize,
+    grid: [u32; 3],
+}
+
+/// What the reduction of the logits gives.
+#[derive(Clone)]
+struct Sums {
+    most: TensorHandle,
+    sums: TensorHandle,
+    /// The sum of the logits, each times the weight of its class.
+    totals: Option<TensorHandle>,
+}
+
+impl<'a> Classes<'a> {
+    /// Checks everything. `gradient` is the tensor for the gradient by the logits, if it is wanted.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`].
+    pub(crate) fn new(
+        client: &Client,
+        task: &CrossEntropy<'a>,
+        gradient: Option<&TensorBinding>,
+    ) -> Result<Self, ReduceError> {
+        let CrossEntropy { logits, classes, axis, smoothing, .. } = *task;
+        let input = logits.spec()?;
+        let rank = input.shape.len();
+        if axis >= rank {
+            return Err(ProblemError::AxisOutOfRange { axis, rank }.into());
+        }
+        let has_slices = (0..rank).all(|other| other == axis || input.shape[other] > 0);
+        if input.shape[axis] == 0 && has_slices {
+            let (shape, axes) = (input.shape.to_vec(), vec![axis]);
+            return Err(ProblemError::EmptyReduction { operator: NAME, shape, axes }.into());
+        }
+        if !(0.0..=1.0).contains(&smoothing) {
+            let (name, expected) = ("smoothing", "from 0 to 1");
+            let invalid = InvalidParameter { name, value: smoothing, expected };
+            return Err(ReduceError::parameter(NAME, invalid));
+        }
+        let class_type = element_type(classes.dtype)?;
+        if class_type.is_float() || class_type == ElementType::Bool {
+            return Err(Reason::ClassType { found: class_type }.into());
+        }
+        let class_strides = slice_strides("classes", input.shape, classes, axis)?;
+        let upstream_strides = match task.upstream {
+            Some(one) if is_one(one) && task.reduction != LossReduction::Each => vec![0; rank],
+            Some(each) if task.reduction == LossReduction::Each => {
+                slice_strides("gradients of losses", input.shape, each, axis)?
+            }
+            Some(wrong) => {
+                let (found, expected) = (wrong.shape().to_vec(), vec![1]);
+                return Err(
+                    Reason::SliceShape { what: "gradients of losses", found, expected }.into()
+                );
+            }
+            None => vec![0; rank],
+        };
+        let gradient_strides = match gradient {
+            Some(gradient) if gradient.shape[..] != *input.shape => {
+                let (expected, found) = (input.shape.to_vec(), gradient.shape.to_vec());
+                return Err(Reason::OutputShape { expected, found }.into());
+            }
+            Some(gradient) => gradient.strides.to_vec(),
+            None => row_major_strides(input.shape),
+        };
+        let real = applied_type(input.element, None, None);
+        let results = result_strides(input.shape, Some(&[axis]));
+        let applied = AppliedProblem::new(
+            OperatorClass::new(NAME, real.bytes()),
+            &input,
+            Some(&[axis]),
+            &AppliedSpec {
+                element: real,
+                strides: None,
+                second: None,
+                companions: &[&results, &class_strides, &gradient_strides, &upstream_strides],
+                further: &[],
+            },
+        )?;
+        let device = cache::device(client);
+        let bound = |role: Role, tensor: &'a TensorHandle| {
+            let element = element_type(tensor.dtype)?;
+            if !device.has(element) {
+                let device = device.name.clone();
+                return Err(PlanError::ElementUnsupported { device, element }.into());
+            }
+            let span = span(tensor.shape(), tensor.strides()).unwrap_or(usize::MAX);
+            let bound = Bound::check_input(client, role, &tensor.handle, span, element)?;
+            Ok::<_, ReduceError>((bound, element))
+        };
+        if let Some(weights) = task.weights
+            && weights.shape()[..] != [input.shape[axis]]
+        {
+            let (found, expected) = (weights.shape().to_vec(), vec![input.shape[axis]]);
+            return Err(Reason::SliceShape { what: "weights of classes", found, expected }.into());
+        }
+        let outputs = applied.problem().outputs();
+        let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
+        let grid = device.grid(wanted).ok_or_else(|| PlanError::Unfit {
+            plan: "the losses of all classes".into(),
+            device: device.name.clone(),
+            reason: Illegal::Grid { cubes: wanted, merging: false },
+        })?;
+        let gradient_type = gradient_type(input.element);
+        let gradients = match gradient {
+            Some(gradient) => {
+                let span = span(input.shape, &gradient_strides).unwrap_or(usize::MAX);
+                let buffer = gradient.handle.clone();
+                Some(Bound::check(client, Role::Output, buffer, span, gradient_type)?)
+            }
+            None => None,
+        };
+        Ok(Self {
+            task: *task,
+            real,
+            logits: bound(Role::Input, logits)?.0,
+            input,
+            classes: bound(Role::Classes, classes)?,
+            weights: task.weights.map(|weights| bound(Role::Operand, weights)).transpose()?,
+            upstream: task.upstream.map(|of| bound(Role::Operand, of)).transpose()?,
+            gradients,
+            gradient_stride: gradient_strides[axis],
+            applied,
+            grid,
+        })
+    }
+
+    /// The losses.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched.
+    pub(crate) fn losses(&self, client: &Client) -> Result<TensorHandle, ReduceError> {
+        let CrossEntropy { logits, axis, .. } = self.task;
+        let class_total = self.class_total(client)?;
+        let sums = if self.is_smoothed() && self.weights.is_none() {
+            let sums = reduce(SoftmaxSumsAndTotal, logits).over(axis).output_type(self.real);
+            let sums = sums.nth_output_type(1, self.real).nth_output_type(2, self.real);
+            let (most, sums, totals) = sums.run(client)?;
+            Sums { most, sums, totals: Some(totals) }
+        } else {
+            let totals = self.weighted_totals(client)?;
+            let sums = reduce(LogSoftmaxSums, logits).over(axis).output_type(self.real);
+            let (most, sums) = sums.nth_output_type(1, self.real).run(client)?;
+            Sums { most, sums, totals }
+        };
+        let of_reciprocals = self.is_smoothed() && self.weights.is_none();
+        let losses = self.losses_of(client, &sums, class_total.as_ref(), None, of_reciprocals);
+        self.reduced(client, losses)
+    }
+
+    /// The losses, after the gradient was written.
+    ///
+    /// # Errors
+    ///
+    /// A [`ReduceError`] before anything is launched or written.
+    pub(crate) fn losses_and_gradient(
+        &self,
+        client: &Client,
+        gradient: TensorBinding,
+    ) -> Result<TensorHandle, ReduceError> {
+        let CrossEntropy { logits, axis, .. } = self.task;
+        let class_total = self.class_total(client)?;
+        let class_total = class_total.as_ref();
+        let (gathered, weights) = (self.slices(client), self.slices(client));
+        let totals = self.weighted_totals(client)?;
+        self.gather(client, &gathered, &weights, class_total);
+        let divisor = match self.task.reduction {
+            LossReduction::Mean => Some(reduce(Sum, &weights).over(..).run(client)?),
+            LossReduction::Each | LossReduction::Sum => None,
+        };
+        let (factors, scales) = (self.slices(client), self.slices(client));
+        self.factors(client, &factors, &scales, divisor.as_ref(), class_total);
+        let kept: Vec<usize> = (0..self.input.shape.len()).filter(|&other| other != axis).collect();
+        let sums = if self.is_smoothed() {
+            let share = self.task.smoothing / self.input.shape[axis] as f64;
+            let applied = reduce(SoftmaxSumsAndTotal, logits).over(axis);
+            let applied = applied.apply(SmoothedCrossEntropyGradient { share });
+            let applied = applied.operand(&factors, &kept[..]).operand(&scales, &kept[..]);
+            let applied = match self.task.weights {
+                Some(weights) => applied.operand(weights, axis),
+                None => applied,
+            };
+            let (most, sums, sum) = applied.run_into_with_results(client, gradient)?;
+            Sums { most, sums, totals: Some(totals.unwrap_or(sum)) }
+        } else {
+            let applied = reduce(SoftmaxSums, logits).over(axis).apply(CrossEntropyGradient);
+            let applied = applied.operand(&factors, &kept[..]);
+            let (most, sums) = applied.run_into_with_results(client, gradient)?;
+            Sums { most, sums, totals }
+        };
+        self.gradients_of_classes(client, &gathered, &sums, &factors, &scales);
+        let losses = self.losses_of(client, &sums, class_total, Some(&gathered), true);
+        self.reduced(client, losses)
+    }
+
+    /// A new tensor for the gradient by the logits.
+    pub(crate) fn new_gradient(&self, client: &Client) -> TensorHandle {
+        let shape = self.input.shape;
+        let elements: usize = shape.iter().product();
+        let element = gradient_type(self.input.element);
+        // A buffer of 0 bytes cannot be bound.
+        let handle = client.empty(elements.max(1) * element.bytes());
+        TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(element))
+    }
+
+    fn is_smoothed(&self) -> bool {
+        self.task.smoothing > 0.0
+    }
+
+    fn slice_count(&self) -> usize {
+        self.applied.problem().outputs()
+    }
+
+    /// A new tensor with a number for each slice.
+    fn slices(&self, client: &Client) -> TensorHandle {
+        let mut shape = self.input.shape.to_vec();
+        shape.remove(self.task.axis);
+        let handle = client.empty(self.slice_count().max(1) * self.real.bytes());
+        TensorHandle::new_contiguous(shape, handle, storage_type(self.real))
+    }
+
+    /// The sum of the weights of all classes, where labels are smoothed with them.
+    fn class_total(&self, client: &Client) -> Result<Option<TensorHandle>, ReduceError> {
+        match self.task.weights {
+            Some(weights) if self.is_smoothed() => {
+                Ok(Some(reduce(Sum, weights).over(..).output_type(self.real).run(client)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The sums of logits times the weights of their classes, where labels are smoothed with them.
+    fn weighted_totals(&self, client: &Client) -> Result<Option<TensorHandle>, ReduceError> {
+        let CrossEntropy { logits, axis, .. } = self.task;
+        let Some(weights) = self.task.weights.filter(|_| self.is_smoothed()) else {
+            return Ok(None);
+        };
+        let mut strides = vec![0; self.input.shape.len()];
+        strides[axis] = weights.strides()[0];
+        let (shape, handle) = (self.input.shape.to_vec(), weights.handle.clone());
+        let weights = TensorHandle::new(handle, shape, strides, weights.dtype);
+        let sums = reduce(Sum, logits).paired(&weights, ElementwiseProduct).over(axis);
+        Ok(Some(sums.output_type(self.real).run(client)?))
+    }
+
+    /// What becomes of the losses, with the weights of their classes.
+    fn reduced(
+        &self,
+        client: &Client,
+        (losses, weights): (TensorHandle, TensorHandle),
+    ) -> Result<TensorHandle, ReduceError> {
+        match self.task.reduction {
+            LossReduction::Each => Ok(losses),
+            LossReduction::Sum => reduce(Sum, &losses).keep_dims(false).run(client),
+            LossReduction::Mean => {
+                reduce_pair(RatioOfSums, &losses, &weights).keep_dims(false).run(client)
+            }
+        }
+    }
+
+    fn gather(
+        &self,
+        client: &Client,
+        gathered: &TensorHandle,
+        weights: &TensorHandle,
+        class_total: Option<&TensorHandle>,
+    ) {
+        if self.slice_count() == 0 {
+            return;
+        }
+        // SAFETY: units past the last slice do nothing. Offsets in the logits lie inside their span,
+        // because classes that are out of range read the first element of their slice.
+        unsafe {
+            gather_classes::launch_unchecked(
+                client,
+                count(self.grid),
+                CubeDim::new_1d(UNITS),
+                self.address(),
+                self.types(client, self.input.element, self.real),
+                self.logits(),
+                self.class_arrays(class_total),
+                self.own(gathered),
+                self.own(weights),
+                self.kept(Lies::AsLogits),
+                self.input.strides[self.task.axis],
+                self.slice_count(),
+                self.spec(false, false),
+            );
+        }
+    }
+
+    fn factors(
+        &self,
+        client: &Client,
+        factors: &TensorHandle,
+        scales: &TensorHandle,
+        divisor: Option<&TensorHandle>,
+        class_total: Option<&TensorHandle>,
+    ) {
+        if self.slice_count() == 0 {
+            return;
+        }
+        // SAFETY: units past the last slice do nothing. Upstream gradients were checked to hold
+        // what their strides reach.
+        unsafe {
+            gradient_factors::launch_unchecked(
+                client,
+                count(self.grid),
+                CubeDim::new_1d(UNITS),
+                self.address(),
+                self.types(client, self.real, self.real),
+                self.class_arrays(class_total),
+                divisor.map(|divisor| one(divisor, self.real)).into(),
+                self.upstream.as_ref().map(|(bound, _)| bound.elements()).into(),
+                list(&self.applied.companions()[3].kept),
+                self.own(factors),
+                self.own(scales),
+                self.kept(Lies::AsLosses),
+                self.parameters(),
+                self.slice_count(),
+                self.spec(divisor.is_some(), false),
+            );
+        }
+    }
+
+    /// The loss of each slice and its weight. `gathered` are the logits of classes, if these were
+    /// gathered before.
+    fn losses_of(
+        &self,
+        client: &Client,
+        sums: &Sums,
+        class_total: Option<&TensorHandle>,
+        gathered: Option<&TensorHandle>,
+        of_reciprocals: bool,
+    ) -> (TensorHandle, TensorHandle) {
+        let (losses, weights) = (self.slices(client), self.slices(client));
+        if self.slice_count() == 0 {
+            return (losses, weights);
+        }
+        let (logits, element, lies, stride) = match gathered {
+            Some(gathered) => (self.own(gathered), self.real, Lies::AsLosses, 0),
+            None => {
+                let stride = self.input.strides[self.task.axis];
+                (self.logits(), self.input.element, Lies::AsLogits, stride)
+            }
+        };
+        // SAFETY: as in `gather`.
+        unsafe {
+            class_losses::launch_unchecked(
+                client,
+                count(self.grid),
+                CubeDim::new_1d(UNITS),
+                self.address(),
+                self.types(client, element, self.real),
+                logits,
+                self.class_arrays(class_total),
+                self.sums(sums),
+                self.own(&losses),
+                self.own(&weights),
+                self.kept(lies),
+                self.parameters(),
+                stride,
+                self.slice_count(),
+                self.spec(false, of_reciprocals),
+            );
+        }
+        (losses, weights)
+    }
+
+    fn gradients_of_classes(
+        &self,
+        client: &Client,
+        gathered: &TensorHandle,
+        sums: &Sums,
+        factors: &TensorHandle,
+        scales: &TensorHandle,
+    ) {
+        let Some(gradients) = self.gradients.as_ref().filter(|_| self.slice_count() > 0) else {
+            return;
+        };
+        // SAFETY: units past the last slice do nothing. Classes that are out of range write the first
+        // element of their slice.
+        unsafe {
+            class_gradients::launch_unchecked(
+                client,
+                count(self.grid),
+                CubeDim::new_1d(UNITS),
+                self.address(),
+                self.types(client, self.real, gradient_type(self.input.element)),
+                self.own(gathered),
+                self.class_arrays(None),
+                self.sums(&Sums { totals: None, ..sums.clone() }),
+                self.own(factors),
+                self.own(scales),
+                gradients.elements(),
+                list(&self.applied.companions()[2].kept),
+                self.gradient_stride,
+                self.kept(Lies::AsLosses),
+                self.parameters(),
+                self.slice_count(),
+                self.spec(false, true),
+            );
+        }
+    }
+
+    /// What kernels know when they are compiled.
+    fn spec(&self, divided: bool, of_reciprocals: bool) -> ClassSpec {
+        ClassSpec {
+            ignored: self.task.ignored.filter(|&class| holds(self.classes.1, class)),
+            weighted: self.weights.is_some(),
+            smoothed: self.is_smoothed(),
+            of_reciprocals,
+            divided,
+            upstream: self.upstream.is_some(),
+        }
+    }
+
+    /// The share of the class that is right, and of each class by smoothing.
+    fn parameters(&self) -> ParametersLaunch {
+        let CrossEntropy { smoothing, axis, .. } = self.task;
+        let each = smoothing / self.input.shape[axis] as f64;
+        ParametersLaunch::of(&[1.0 - smoothing, each], storage_type(self.real))
+    }
+
+    fn address(&self) -> AddressType {
+        match applied_needs_wide_indices(&self.applied) {
+            true => AddressType::U64,
+            false => AddressType::U32,
+        }
+    }
+
+    /// A tensor of [`slices`](Self::slices).
+    fn own(&self, tensor: &TensorHandle) -> BufferArg {
+        let binding = tensor.handle.clone().binding();
+        Bound::own(binding, self.slice_count(), self.real.bytes()).elements()
+    }
+
+    fn logits(&self) -> BufferArg {
+        self.logits.elements()
+    }
+
+    fn class_arrays(&self, total: Option<&TensorHandle>) -> ClassArraysLaunch {
+        ClassArraysLaunch::new(
+            self.classes.0.elements(),
+            self.weights.as_ref().map(|(bound, _)| bound.elements()).into(),
+            total.map(|total| one(total, self.real)).into(),
+            list(&self.applied.companions()[1].kept),
+            self.task.weights.map_or(0, |weights| weights.strides()[0]),
+            u32::try_from(self.input.shape[self.task.axis]).unwrap_or(u32::MAX),
+        )
+    }
+
+    fn sums(&self, sums: &Sums) -> SumArraysLaunch {
+        let totals = sums.totals.as_ref().map(|totals| self.own(totals));
+        SumArraysLaunch::new(self.own(&sums.most), self.own(&sums.sums), totals.into())
+    }
+
+    /// The dimensions of slices, with strides in the logits or in what has an element for each slice.
+    fn kept(&self, lies: Lies) -> SequenceArg<Dim> {
+        let mut kept = SequenceArg::new();
+        let targets = &self.applied.companions()[0].kept;
+        for (dim, &target) in self.applied.problem().kept().iter().zip(targets) {
+            let stride = match lies {
+                Lies::AsLogits => dim.stride,
+                Lies::AsLosses => target,
+            };
+            kept.push(DimLaunch::new(DivisorLaunch::of(dim.extent), stride, target));
+        }
+        kept
+    }
+
+    /// The types of a launch that reads elements of type `stored` and may write some of type `applied`.
+    fn types(&self, client: &Client, stored: ElementType, applied: ElementType) -> KernelTypesArg {
+        let real = memory_type(self.real);
+        let or_real = |of: &Option<(Bound<'_>, ElementType)>| {
+            of.as_ref().map_or(real, |&(_, element)| memory_type(element))
+        };
+        let operands =
+            [memory_type(self.classes.1), or_real(&self.weights), or_real(&self.upstream)];
+        KernelTypesArg {
+            second: None,
+            stored: memory_type(stored),
+            value: real,
+            fields: [real; 5],
+            results: [real; 3],
+            width: 1,
+            hardware_math: has_hardware_math(client),
+            chains: false,
+            same_bits: false,
+            offsets: None,
+            indices: None,
+            application: Some(ApplicationTypes {
+                real,
+                outputs: [memory_type(applied); 3],
+                operands,
+            }),
+            stores: Stores::Elements,
+            of_shard: false,
+        }
     }
 }
 
-/// Elements from the first to the last of a tensor, which has some.
-fn outputs_span(tensor: &TensorHandle) -> usize {
-    reduce_planner::span(tensor.shape(), tensor.strides()).unwrap_or(usize::MAX)
+/// Where the first of two strides of each dimension leads.
+#[derive(Clone, Copy)]
+enum Lies {
+    AsLogits,
+    AsLosses,
 }
 
-/// The strides of the classes along the axes of the logits, 0 along that of the classes. Their
-/// shape lacks this axis, or has it with size 1.
-fn class_strides(
+fn is_one(tensor: &TensorHandle) -> bool {
+    tensor.shape().iter().all(|&extent| extent == 1)
+}
+
+/// A tensor of one element of this crate's own.
+fn one(tensor: &TensorHandle, element: ElementType) -> BufferArg {
+    Bound::own(tensor.handle.clone().binding(), 1, element.bytes()).elements()
+}
+
+/// The type of gradients by logits of a type.
+fn gradient_type(logits: ElementType) -> ElementType {
+    if logits.is_float() { logits } else { applied_type(logits, None, None) }
+}
+
+/// Whether an integer type has this number.
+fn holds(element: ElementType, number: i64) -> bool {
+    let bits = 8 * element.bytes() as u32;
+    match element.is_signed() {
+        true => bits == 64 || (-(1 << (bits - 1))..1 << (bits - 1)).contains(&number),
+        false => number >= 0 && (bits == 64 || number < 1 << bits),
+    }
+}
+
+/// The strides along the axes of the logits of a tensor with an element for each slice, 0 along that
+/// of the classes. Its shape lacks this axis, or has it with size 1.
+fn slice_strides(
+    what: &'static str,
     shape: &[usize],
-    classes: &TensorHandle,
+    tensor: &TensorHandle,
     axis: usize,
 ) -> Result<Vec<usize>, ReduceError> {
     let mut without = shape.to_vec();
     without.remove(axis);
     let mut with_one = shape.to_vec();
     with_one[axis] = 1;
-    let found = classes.shape();
-    let mut strides = classes.strides().to_vec();
+    let found = tensor.shape();
+    let mut strides = tensor.strides().to_vec();
     if found[..] == without[..] {
         strides.insert(axis, 0);
     } else if found[..] == with_one[..] {
         strides[axis] = 0;
     } else {
-        return Err(Reason::ClassShape { found: found.to_vec(), expected: without }.into());
+        return Err(Reason::SliceShape { what, found: found.to_vec(), expected: without }.into());
     }
     Ok(strides)
 }

@@ -36,6 +36,21 @@ pub struct LayerNormGradient {
     pub count: f64,
 }
 
+/// The gradient of a cross-entropy by the logits of classes other than the one that is right, without
+/// smoothing: the softmax from [`SoftmaxSums`](super::SoftmaxSums) times the operand, and 0 where that
+/// is 0.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct CrossEntropyGradient;
+
+/// The same with smoothing, from [`SoftmaxSumsAndTotal`](super::SoftmaxSumsAndTotal). The second operand
+/// times the third, a weight for each class, is subtracted for each share that a class has by
+/// smoothing.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SmoothedCrossEntropyGradient {
+    /// The share of each class.
+    pub(crate) share: f64,
+}
+
 fn reciprocal(count: f64) -> Result<Vec<f64>, InvalidParameter> {
     match count.is_finite() && count > 0.0 {
         true => Ok(vec![count.recip()]),
@@ -84,6 +99,64 @@ impl Apply for LogSoftmaxGradient {
     ) -> Reduced<One, N> {
         Value::new(value - exponential::<Real, N>(operands.first()) * results.value)
     }
+}
+
+#[cube]
+impl Apply for CrossEntropyGradient {
+    type Results = Two;
+    type Outputs = One;
+
+    const NAME: &'static str = "cross_entropy_gradient";
+    const OPERANDS: usize = 1;
+    const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
+    const DEFINITION: &'static Application<Self> = crate::applied!(CrossEntropyGradient);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<Two, N>,
+        operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Reduced<One, N> {
+        let exponential = exponential::<Real, N>(value - results.first);
+        let gradient = exponential * (results.second * operands.first());
+        Value::new(zero_where_zero::<N>(operands.first(), gradient))
+    }
+}
+
+#[cube]
+impl Apply for SmoothedCrossEntropyGradient {
+    type Results = Three;
+    type Outputs = One;
+
+    const NAME: &'static str = "smoothed_cross_entropy_gradient";
+    const OPERANDS: usize = 3;
+    const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
+    const PARAMETERS: ParameterRule<Self> = |gradient| Ok(vec![gradient.share]);
+    const DEFINITION: &'static Application<Self> = crate::applied!(SmoothedCrossEntropyGradient);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<Three, N>,
+        operands: &Operands<N>,
+        parameters: &Parameters,
+    ) -> Reduced<One, N> {
+        let exponential = exponential::<Real, N>(value - results.first);
+        let mut share = Vector::new(parameters.get::<Real>(0usize)) * operands.second();
+        if operands.has_third() {
+            share *= operands.third();
+        }
+        let gradient = exponential * (results.second * operands.first()) - share;
+        Value::new(zero_where_zero::<N>(operands.first(), gradient))
+    }
+}
+
+/// `value`, but 0 where `factor` is, also of NaN.
+#[cube]
+fn zero_where_zero<N: Size>(factor: Vector<Real, N>, value: Vector<Real, N>) -> Vector<Real, N> {
+    let zero = Vector::from_int(0);
+    select_many(factor.equal(&zero), zero, value)
 }
 
 #[cube]

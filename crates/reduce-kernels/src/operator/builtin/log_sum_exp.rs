@@ -6,8 +6,8 @@ use cubecl::prelude::*;
 
 use super::{Sum, applied::exponential, first_pass::Largest};
 use crate::operator::{
-    A, AccumulatorOf, B, Block, Blocks, Blockwise, Definition, In, InPasses, One, Operator, Out,
-    Out2, Pair, Parameters, Position, ResultsOf, Two, TypeRule, Value,
+    A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, One, Operator, Out,
+    Out2, Out3, Pair, Parameters, Position, ResultsOf, Three, Triple, Two, TypeRule, Value,
     block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
@@ -228,6 +228,92 @@ impl LogSoftmaxSums {
         let empty = sum.equal(&Vector::from_int(0));
         let logarithm = select_many(empty, Vector::new(lowest::<A>()), logarithm);
         Pair::new(Vector::cast_from(total.max), Vector::cast_from(logarithm))
+    }
+}
+
+/// The results of [`SoftmaxSums`], and the sum of the elements.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct SoftmaxSumsAndTotal;
+
+#[cube]
+fn without_total<N: Size>(fields: Triple<A, B, C, N>) -> Pair<A, B, N> {
+    Pair::new(fields.first, fields.second)
+}
+
+#[cube]
+fn with_total<N: Size>(fields: Pair<A, B, N>, total: Vector<C, N>) -> Triple<A, B, C, N> {
+    Triple::new(fields.first, fields.second, total)
+}
+
+#[cube]
+impl Operator for SoftmaxSumsAndTotal {
+    type Inputs = One;
+    type Fields = Three;
+    type Results = Three;
+
+    const NAME: &'static str = "softmax_sums_and_total";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
+    const TRANSCENDENTAL: bool = true;
+    const NATIVE_MATH: bool = false;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+    const DEFINITION: &'static Definition<Self> = crate::defined!(SoftmaxSumsAndTotal);
+
+    fn identity<N: Size>() -> Triple<A, B, C, N> {
+        with_total::<N>(LogSumExp::identity::<N>(), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        value: Vector<In, N>,
+        position: Position,
+        parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        let sums = without_total::<N>(accumulator);
+        let sums = LogSumExp::push::<N>(sums, value, position, parameters);
+        with_total::<N>(sums, accumulator.third + Vector::cast_from(value))
+    }
+
+    fn merge<N: Size>(
+        left: Triple<A, B, C, N>,
+        right: Triple<A, B, C, N>,
+        parameters: &Parameters,
+    ) -> Triple<A, B, C, N> {
+        let total = left.third + right.third;
+        let (left, right) = (without_total::<N>(left), without_total::<N>(right));
+        with_total::<N>(LogSumExp::merge::<N>(left, right, parameters), total)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Triple<A, B, C, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> Triple<Out, Out2, Out3, N> {
+        let sums = SoftmaxSums::results::<N>(without_total::<N>(accumulator), count, parameters);
+        Triple::new(sums.first, sums.second, Vector::cast_from(accumulator.third))
+    }
+}
+
+#[cube]
+impl Blockwise for SoftmaxSumsAndTotal {
+    const MAY_REFUSE: bool = true;
+
+    fn push_block<N: Size, W: Size>(
+        accumulator: Triple<A, B, C, N>,
+        block: &Block<W>,
+        parameters: &Parameters,
+    ) -> (Triple<A, B, C, N>, Vector<bool, N>) {
+        let sums = without_total::<N>(accumulator);
+        let (sums, taken) = LogSumExp::push_block::<N, W>(sums, block, parameters);
+        let zero = Vector::<C, W>::from_int(0);
+        let mut total = block.inside_or::<C>(0usize, Vector::cast_from(block.value(0usize)), zero);
+        #[unroll]
+        for nth in 1..block.load_count() {
+            total += block.inside_or::<C>(nth, Vector::cast_from(block.value(nth)), zero);
+        }
+        let total = accumulator.third + fold::<Add, C, N, W>(total);
+        (with_total::<N>(sums, total), taken)
     }
 }
 

@@ -379,6 +379,54 @@ impl WeightedMean {
     }
 }
 
+/// The sum of the first input over that of the second; NaN if both are 0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(crate) struct RatioOfSums;
+
+#[cube]
+impl Operator for RatioOfSums {
+    type Inputs = Two;
+    type Fields = Two;
+    type Results = One;
+
+    const NAME: &'static str = "ratio_of_sums";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const PAIRWISE: bool = true;
+    const DEFINITION: &'static Definition<Self> = crate::defined!(RatioOfSums);
+
+    fn identity<N: Size>() -> Pair<A, B, N> {
+        Pair::new(Vector::from_int(0), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        pair: Pair<In, In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        let first = accumulator.first + Vector::cast_from(pair.first);
+        Pair::new(first, accumulator.second + Vector::cast_from(pair.second))
+    }
+
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(left.first + right.first, left.second + right.second)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let whole = Vector::<A, N>::cast_from(accumulator.second);
+        Value::new(Vector::cast_from(accumulator.first / whole))
+    }
+}
+
 /// The cosine of the angle between two vectors: their dot product over the product of their
 /// lengths, each of which counts as `eps` at least. Squares are not scaled, so they may overflow.
 #[derive(Clone, Copy, Debug, PartialEq)]
