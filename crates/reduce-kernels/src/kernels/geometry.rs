@@ -364,6 +364,8 @@ pub(crate) enum CompanionAccess {
     None,
     /// All components are the same element.
     Same,
+    /// All elements of the tile have the same one, along.
+    OfTile,
     /// They are a vector in memory.
     Vector,
     /// They are read one by one.

@@ -127,9 +127,11 @@ type AfterFirst<N> =
 
 type Between<N> = fn(&Scope, Vectors<In, N>, Vectors<A, N>, &ParametersExpand) -> Vectors<In, N>;
 
+type Element<N> = fn(&Scope, InputsExpand<N>, &ParametersExpand) -> Vectors<In, N>;
+
 type Finish<N> = fn(
     &Scope,
-    Vectors<A, N>,
+    AccumulatorExpand<N>,
     AccumulatorExpand<N>,
     NativeExpand<usize>,
     &ParametersExpand,
@@ -138,6 +140,7 @@ type Finish<N> = fn(
 /// The functions that write an operator's passes into a kernel that is being generated.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct PassFunctions<N: Size> {
+    pub(super) element: Element<N>,
     pub(super) after_first: AfterFirst<N>,
     pub(super) between: Between<N>,
     pub(super) finish: Finish<N>,

@@ -85,7 +85,7 @@ pub use map::{Map, Mapped};
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
 pub(crate) use parameters::{ParametersLaunch, not_negative};
 pub use passes::{InPasses, Passes};
-pub(crate) use passes::{PassWidth, PassesRef, after_first, between, finish_passes};
+pub(crate) use passes::{PassWidth, PassesRef, after_first, between, element_of, finish_passes};
 pub use position::Position;
 pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
 #[doc(hidden)]

@@ -10,9 +10,11 @@ use core::marker::PhantomData;
 use cubecl::{prelude::*, unexpanded};
 
 use super::{
-    Fields, One, Operator, Parameters, ResultsOf, Value, Width,
+    AccumulatorOf, Fields, InputArity, Inputs, Map, Mapped, One, Operator, Parameters, ResultsOf,
+    Width,
     definition::{ErasedPasses, PassFunctions, Vectors},
     elements::{A, In, Single, Wide},
+    inputs::{InputsExpand, one_input},
     parameters::ParametersExpand,
     record::{
         Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
@@ -20,9 +22,10 @@ use super::{
 };
 
 /// An operator whose elements can be taken twice, because the units of a tile hold them: first by
-/// one operator, then, with what it found, by another. Two cheap passes with one field each combine
+/// one operator, then, with what it found, by another. Two cheap passes with few fields combine
 /// faster than one whose accumulator must do for any order, and are often more accurate: the
-/// maximum before exponentials, the mean before squared distances.
+/// maximum before exponentials, the mean before squared distances. An operator with a map takes its
+/// passes over the mapped elements.
 ///
 /// It serves [applied reductions](super::Apply) of floating point elements. The operator names it
 /// in [`Operator::PASSES`].
@@ -36,7 +39,7 @@ pub trait InPasses: Operator<Inputs = One> {
 
     /// What the second pass needs of the first, from its accumulator of `count` elements.
     fn after_first<N: Size>(
-        first: Vector<A, N>,
+        first: AccumulatorOf<<Self::First as Operator>::Fields, N>,
         count: usize,
         parameters: &Parameters,
     ) -> Vector<A, N>;
@@ -48,11 +51,10 @@ pub trait InPasses: Operator<Inputs = One> {
         parameters: &Parameters,
     ) -> Vector<In, N>;
 
-    /// The operator's results, from what [`after_first`](InPasses::after_first) gave and from the
-    /// accumulator of the second pass.
+    /// The operator's results, from the accumulators of both passes.
     fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
+        first: AccumulatorOf<<Self::First as Operator>::Fields, N>,
+        second: AccumulatorOf<<Self::Second as Operator>::Fields, N>,
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<Self::Results, N>;
@@ -82,6 +84,7 @@ impl<O: InPasses> Passes<O> {
 impl<N: Size> PassFunctions<N> {
     const fn of<O: InPasses>() -> Self {
         Self {
+            element: packed_element::expand::<N>,
             after_first: packed_after_first::expand::<O, N>,
             between: packed_between::expand::<O, N>,
             finish: packed_finish::expand::<O, N>,
@@ -89,10 +92,89 @@ impl<N: Size> PassFunctions<N> {
     }
 }
 
+impl<M: Map, O: Operator<Inputs = One>> Passes<Mapped<M, O>> {
+    /// The passes of `O` over mapped elements, if it has any.
+    pub(super) const fn of_mapped() -> Option<Self> {
+        match &O::PASSES {
+            Some(Passes { erased: ErasedPasses { first, second, .. }, .. }) => {
+                let erased = ErasedPasses {
+                    first,
+                    second,
+                    wide: PassFunctions::of_mapped::<M, O>(),
+                    single: PassFunctions::of_mapped::<M, O>(),
+                };
+                Some(Self { erased, operator: PhantomData })
+            }
+            None => None,
+        }
+    }
+}
+
+impl<N: PassWidth> PassFunctions<N> {
+    const fn of_mapped<M: Map, O: Operator<Inputs = One>>() -> Self {
+        Self {
+            element: mapped_element::expand::<M, O, N>,
+            after_first: mapped_after_first::expand::<M, O, N>,
+            between: mapped_between::expand::<M, O, N>,
+            finish: mapped_finish::expand::<M, O, N>,
+        }
+    }
+}
+
+/// The passes of an operator that has some.
+fn passes_of<O: Operator>() -> PassesRef {
+    PassesRef(super::OperatorRef(O::DEFINITION.erased()))
+}
+
 #[cube]
-fn value_of<N: Size>(accumulator: Accumulator<N>) -> Vector<A, N> {
-    let fields: Value<A, N> = One::unpack::<AccumulatorTypes, N>(accumulator);
-    fields.value
+fn mapped_element<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
+    inputs: Inputs<N>,
+    parameters: &Parameters,
+) -> Vector<In, N> {
+    let mapped = M::map::<In, N>(M::Inputs::elements::<N>(inputs), parameters);
+    let rest = parameters.skip(M::PARAMETER_COUNT);
+    element_of::<N>(comptime![passes_of::<O>()], one_input::<N>(mapped), &rest)
+}
+
+#[cube]
+fn mapped_after_first<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
+    first: Accumulator<N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Vector<A, N> {
+    let rest = parameters.skip(M::PARAMETER_COUNT);
+    after_first::<N>(comptime![passes_of::<O>()], first, count, &rest)
+}
+
+#[cube]
+fn mapped_between<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
+    value: Vector<In, N>,
+    first: Vector<A, N>,
+    parameters: &Parameters,
+) -> Vector<In, N> {
+    let rest = parameters.skip(M::PARAMETER_COUNT);
+    between::<N>(comptime![passes_of::<O>()], value, first, &rest)
+}
+
+#[cube]
+fn mapped_finish<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
+    first: Accumulator<N>,
+    second: Accumulator<N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Results<N> {
+    let rest = parameters.skip(M::PARAMETER_COUNT);
+    finish_passes::<N>(comptime![passes_of::<O>()], first, second, count, &rest)
+}
+
+#[cube]
+fn packed_element<N: Size>(inputs: Inputs<N>, _parameters: &Parameters) -> Vector<In, N> {
+    inputs.a()
+}
+
+#[cube]
+fn fields_of<O: Operator, N: Size>(accumulator: Accumulator<N>) -> AccumulatorOf<O::Fields, N> {
+    O::Fields::unpack::<AccumulatorTypes, N>(accumulator)
 }
 
 #[cube]
@@ -101,7 +183,8 @@ fn packed_after_first<O: InPasses, N: Size>(
     count: usize,
     parameters: &Parameters,
 ) -> Vector<A, N> {
-    O::after_first::<N>(value_of::<N>(first), count, parameters)
+    let first = fields_of::<O::First, N>(first);
+    O::after_first::<N>(first, count, parameters)
 }
 
 #[cube]
@@ -115,12 +198,14 @@ fn packed_between<O: InPasses, N: Size>(
 
 #[cube]
 fn packed_finish<O: InPasses, N: Size>(
-    first: Vector<A, N>,
+    first: Accumulator<N>,
     second: Accumulator<N>,
     count: usize,
     parameters: &Parameters,
 ) -> Results<N> {
-    let results = O::finish_passes::<N>(first, value_of::<N>(second), count, parameters);
+    let first = fields_of::<O::First, N>(first);
+    let second = fields_of::<O::Second, N>(second);
+    let results = O::finish_passes::<N>(first, second, count, parameters);
     O::Results::pack::<ResultTypes, N>(results)
 }
 
@@ -151,6 +236,28 @@ pub(crate) struct PassesRef(pub(crate) super::OperatorRef);
 impl PassesRef {
     pub(crate) fn get(self) -> ErasedPasses {
         self.0.0.passes.expect("kernels ask whether there are passes")
+    }
+}
+
+/// What passes take of the elements of all inputs.
+pub(crate) fn element_of<N: PassWidth>(
+    _passes: PassesRef,
+    _inputs: Inputs<N>,
+    _parameters: &Parameters,
+) -> Vector<In, N> {
+    unexpanded!()
+}
+
+pub(crate) mod element_of {
+    use super::*;
+
+    pub(crate) fn expand<N: PassWidth>(
+        scope: &Scope,
+        passes: PassesRef,
+        inputs: InputsExpand<N>,
+        parameters: &ParametersExpand,
+    ) -> Vectors<In, N> {
+        (N::functions_of(passes.get()).element)(scope, inputs, parameters)
     }
 }
 
@@ -205,7 +312,7 @@ pub(crate) mod between {
 /// [`InPasses::finish_passes`].
 pub(crate) fn finish_passes<N: PassWidth>(
     _passes: PassesRef,
-    _first: Vector<A, N>,
+    _first: Accumulator<N>,
     _second: Accumulator<N>,
     _count: usize,
     _parameters: &Parameters,
@@ -219,7 +326,7 @@ pub(crate) mod finish_passes {
     pub(crate) fn expand<N: PassWidth>(
         scope: &Scope,
         passes: PassesRef,
-        first: Vectors<A, N>,
+        first: AccumulatorExpand<N>,
         second: AccumulatorExpand<N>,
         count: NativeExpand<usize>,
         parameters: &ParametersExpand,

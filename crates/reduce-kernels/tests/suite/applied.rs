@@ -468,8 +468,9 @@ pub(crate) fn held_by_cubes(client: &Client) {
     }
 }
 
-/// Tiles in registers and shared memory, in cubes small enough for every device.
-pub(crate) fn held_in_shared_memory(client: &Client) {
+/// Cases and plans whose tiles are in registers and shared memory, in cubes small enough for every
+/// device.
+pub(crate) fn in_shared_memory() -> [(Case, AppliedPlan); 4] {
     let cube = |access, units_per_output, outputs_per_cube| {
         let combine = Combine::Shared;
         let schedule = Schedule::Cube { units_per_output, outputs_per_cube, combine };
@@ -477,13 +478,17 @@ pub(crate) fn held_in_shared_memory(client: &Client) {
     };
     let along = Access::new(Direction::Along).with_vector(4).with_loads_in_flight(2);
     let across = Access::new(Direction::Across).with_vector(4).with_loads_in_flight(2);
-    let plans = [
+    [
         (Case::contiguous(&[5, 1001], &[1]), cube(along.with_peeled(true), 32, 1)),
         (Case::contiguous(&[9, 700], &[1]), cube(along, 32, 2)),
         (Case::contiguous(&[3, 120, 24], &[1]), cube(across, 16, 4)),
         (Case::contiguous(&[2, 61, 13], &[0, 1]), cube(across.with_vector(1), 16, 8)),
-    ];
-    for (case, plan) in plans {
+    ]
+}
+
+/// Tiles in registers and shared memory.
+pub(crate) fn held_in_shared_memory(client: &Client) {
+    for (case, plan) in in_shared_memory() {
         for function in [Softmax, LayerNorm] {
             let way = Way::Planned(plan);
             check(client, function, &case, ElementType::F32, Layout::RowMajor, way).unwrap();

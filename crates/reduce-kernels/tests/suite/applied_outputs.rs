@@ -2,16 +2,16 @@
 
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
-    ElementType, ErrorKind, Mean, ReduceError,
+    Device, ElementType, ErrorKind, Mean, ReduceError,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     normalize::{AddLayerNorm, AddRmsNorm, AppliedReduction},
     operator::{Apply, One, Operands, Operator, Parameters, Real, Reduced, Three, Triple, Two},
-    planner::{AppliedKind, force_applied, row_major_strides, span},
+    planner::{AppliedKind, AppliedPlan, force_applied, row_major_strides, span},
     reduce,
 };
 
 use crate::{
-    applied::{cases, error_bound, has_no_plan, slices},
+    applied::{cases, error_bound, has_no_plan, in_shared_memory, slices},
     case::Case,
     run::{POISON, capable_device, decode, encode, tensor_of},
 };
@@ -90,19 +90,35 @@ fn check_output(
     }
 }
 
-/// By a plan of a kind, or by the one that is chosen.
-fn with_kind<'a, O: Operator, F: Apply<Results = O::Results>>(
-    client: &Client,
-    applied: AppliedReduction<'a, O, F, TensorHandle>,
-    kind: Option<AppliedKind>,
-) -> Result<AppliedReduction<'a, O, F, TensorHandle>, ReduceError> {
-    let (problem, reduction) = applied.problems()?;
-    match kind {
-        None => Ok(applied),
-        Some(kind) => {
-            let plan = force_applied(kind, &problem, &reduction, &capable_device(client))?;
-            Ok(applied.with_plan(plan))
-        }
+/// By which plan outputs are made.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    Chosen,
+    Kind(AppliedKind),
+    Planned(AppliedPlan),
+}
+
+impl Way {
+    /// The plan that is chosen, and one of each kind.
+    fn all() -> impl Iterator<Item = Self> {
+        AppliedKind::ALL.into_iter().map(Way::Kind).chain([Way::Chosen])
+    }
+
+    /// The application by this plan.
+    fn of<'a, O: Operator, F: Apply<Results = O::Results>>(
+        self,
+        device: &'a Device,
+        applied: AppliedReduction<'a, O, F, TensorHandle>,
+    ) -> Result<AppliedReduction<'a, O, F, TensorHandle>, ReduceError> {
+        let (problem, reduction) = applied.problems()?;
+        let applied = applied.plan_for(device);
+        Ok(match self {
+            Way::Chosen => applied,
+            Way::Kind(kind) => {
+                applied.with_plan(force_applied(kind, &problem, &reduction, device)?)
+            }
+            Way::Planned(plan) => applied.with_plan(plan),
+        })
     }
 }
 
@@ -134,7 +150,7 @@ pub(crate) fn every_plan(client: &Client) {
             expected[1].push(each(&|at, number| (data[at] * factors[number], 32.0)));
             expected[2].push(each(&|at, _| (data[at] * data[at], 32.0)));
         }
-        for kind in AppliedKind::ALL.into_iter().map(Some).chain([None]) {
+        for way in Way::all() {
             let outputs: [TensorHandle; 3] = core::array::from_fn(|nth| {
                 let strides = LAYOUTS[(nth + turn) % 3](&case.shape);
                 poisoned(client, types[nth], &case.shape, &strides)
@@ -142,17 +158,17 @@ pub(crate) fn every_plan(client: &Client) {
             let applied = reduce(Mean, &x).over(&case.axes[..]).apply(Trio).operand(&factor, ..);
             let [first, second, third] = types.map(Some);
             let applied = applied.output_types((first, second, third));
-            let run = with_kind(client, applied, kind).and_then(|applied| {
+            let run = way.of(&device, applied).and_then(|applied| {
                 let [a, b, c] = outputs.clone().map(TensorHandle::binding);
-                applied.plan_for(&device).run_into(client, (a, b, c))
+                applied.run_into(client, (a, b, c))
             });
             match run {
                 Ok(()) => runs += 1,
                 Err(error) if has_no_plan(&error) => continue,
-                Err(other) => panic!("{case:?} {kind:?}: {other}"),
+                Err(other) => panic!("{case:?} {way:?}: {other}"),
             }
             for nth in 0..3 {
-                let what = format!("output {nth} of {case:?} by {kind:?}");
+                let what = format!("output {nth} of {case:?} by {way:?}");
                 check_output(client, &outputs[nth], types[nth], &case, &expected[nth], &what);
             }
         }
@@ -160,63 +176,89 @@ pub(crate) fn every_plan(client: &Client) {
     assert!(runs >= 60, "{runs} runs");
 }
 
-/// Sums and their normalisations, of types that the device has, with weights and biases.
-pub(crate) fn sums_and_norms(client: &Client) {
+/// The sums of random tensors and their normalisations, with weights and biases.
+fn check_sums_and_norms(
+    client: &Client,
+    device: &Device,
+    element: ElementType,
+    case: &Case,
+    ways: impl Iterator<Item = Way>,
+) {
     const EPS: f64 = 1e-3;
 
+    let mut rng = StdRng::seed_from_u64(7);
+    let mut draw = |len| -> Vec<f64> {
+        let values: Vec<f64> = (0..len).map(|_| rng.random_range(-2.0..3.0)).collect();
+        decode(element, &encode(element, &values))
+    };
+    let len = case.reduction_len();
+    let (x, residual) = (draw(case.span()), draw(case.span()));
+    let (weight, bias) = (draw(len), draw(len));
+    let of = |values: &[f64], shape: &[usize]| {
+        tensor_of(client, element, &encode(element, values), shape, &row_major_strides(shape))
+    };
+    let tensors = [of(&x, &case.shape), of(&residual, &case.shape)];
+    let operands = [of(&weight, &[len]), of(&bias, &[len])];
+    let expected = |of_norm: bool, centred: bool| -> Vec<Vec<(f64, f64)>> {
+        let slices = slices(case, &case.strides);
+        let each = slices.iter().map(|slice| {
+            let sums: Vec<f64> = slice.iter().map(|&(at, _)| x[at] + residual[at]).collect();
+            let n = sums.len() as f64;
+            let mean = if centred { sums.iter().sum::<f64>() / n } else { 0.0 };
+            let squares: f64 = sums.iter().map(|sum| (sum - mean).powi(2)).sum();
+            let factor = (squares / n + EPS).sqrt().recip();
+            let output = |(sum, (weight, bias)): (&f64, (&f64, &f64))| match of_norm {
+                false => (*sum, 4.0),
+                true => ((sum - mean) * factor * weight + bias, 256.0),
+            };
+            sums.iter().zip(weight.iter().zip(&bias)).map(output).collect()
+        });
+        each.collect()
+    };
+    let [x, residual] = &tensors;
+    let [weight, bias] = &operands;
+    let rms = || {
+        let norm = AddRmsNorm { eps: EPS }.of(x, residual, 1);
+        norm.operand(weight, 1).operand(bias, 1)
+    };
+    let layer = || {
+        let norm = AddLayerNorm { eps: EPS }.of(x, residual, 1);
+        norm.operand(weight, 1).operand(bias, 1)
+    };
+    let mut runs = 0;
+    for way in ways {
+        let run = || {
+            let rms = way.of(device, rms())?.run(client)?;
+            Ok((rms, way.of(device, layer())?.run(client)?))
+        };
+        let (rms, layer) = match run() {
+            Ok(outputs) => outputs,
+            Err(error) if has_no_plan(&error) => continue,
+            Err(other) => panic!("{element} {case:?} {way:?}: {other}"),
+        };
+        runs += 1;
+        for ((sum, normed), centred) in [(rms, false), (layer, true)] {
+            let what = format!("{element} {case:?} {way:?}, centred {centred}");
+            let (sums, norms) = (expected(false, centred), expected(true, centred));
+            check_output_of_new(client, &sum, element, case, &sums, &what);
+            check_output_of_new(client, &normed, element, case, &norms, &what);
+        }
+    }
+    assert!(runs > 0, "{element} {case:?}");
+}
+
+/// Of every type that the device has, by every plan, and in shared memory.
+pub(crate) fn sums_and_norms(client: &Client) {
     let device = capable_device(client);
     let types = [ElementType::F32, ElementType::F16, ElementType::BF16, ElementType::F64];
     for element in types.into_iter().filter(|&element| device.has(element)) {
         for case in [Case::contiguous(&[5, 1001], &[1]), Case::contiguous(&[3, 70, 24], &[1])] {
-            let mut rng = StdRng::seed_from_u64(7);
-            let mut draw = |len| -> Vec<f64> {
-                let values: Vec<f64> = (0..len).map(|_| rng.random_range(-2.0..3.0)).collect();
-                decode(element, &encode(element, &values))
-            };
-            let len = case.reduction_len();
-            let (x, residual) = (draw(case.span()), draw(case.span()));
-            let (weight, bias) = (draw(len), draw(len));
-            let of = |values: &[f64], shape: &[usize]| {
-                tensor_of(
-                    client,
-                    element,
-                    &encode(element, values),
-                    shape,
-                    &row_major_strides(shape),
-                )
-            };
-            let tensors = [of(&x, &case.shape), of(&residual, &case.shape)];
-            let operands = [of(&weight, &[len]), of(&bias, &[len])];
-            let expected = |of_norm: bool, centred: bool| -> Vec<Vec<(f64, f64)>> {
-                let slices = slices(&case, &case.strides);
-                let each = slices.iter().map(|slice| {
-                    let sums: Vec<f64> =
-                        slice.iter().map(|&(at, _)| x[at] + residual[at]).collect();
-                    let n = sums.len() as f64;
-                    let mean = if centred { sums.iter().sum::<f64>() / n } else { 0.0 };
-                    let squares: f64 = sums.iter().map(|sum| (sum - mean).powi(2)).sum();
-                    let factor = (squares / n + EPS).sqrt().recip();
-                    let output = |(sum, (weight, bias)): (&f64, (&f64, &f64))| match of_norm {
-                        false => (*sum, 4.0),
-                        true => ((sum - mean) * factor * weight + bias, 256.0),
-                    };
-                    sums.iter().zip(weight.iter().zip(&bias)).map(output).collect()
-                });
-                each.collect()
-            };
-            let [x, residual] = &tensors;
-            let [weight, bias] = &operands;
-            let rms = AddRmsNorm { eps: EPS }.of(x, residual, 1);
-            let rms = rms.operand(weight, 1).operand(bias, 1).run(client).unwrap();
-            let layer = AddLayerNorm { eps: EPS }.of(x, residual, 1);
-            let layer = layer.operand(weight, 1).operand(bias, 1).run(client).unwrap();
-            for ((sum, normed), centred) in [(rms, false), (layer, true)] {
-                let what = format!("{element} {case:?}, centred {centred}");
-                let (sums, norms) = (expected(false, centred), expected(true, centred));
-                check_output_of_new(client, &sum, element, &case, &sums, &what);
-                check_output_of_new(client, &normed, element, &case, &norms, &what);
-            }
+            check_sums_and_norms(client, &device, element, &case, Way::all());
         }
+    }
+    for (case, plan) in in_shared_memory().into_iter().filter(|(case, _)| case.axes == [1]) {
+        let ways = [Way::Planned(plan)].into_iter();
+        check_sums_and_norms(client, &device, ElementType::F32, &case, ways);
     }
 }
 

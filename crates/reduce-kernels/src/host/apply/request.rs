@@ -357,6 +357,12 @@ impl Task for ApplyRequest<'_> {
             if *slot == CompanionAccess::Vector && !begins {
                 *slot = CompanionAccess::Elements;
             }
+            let of_tile = access.direction == Direction::Along
+                && operand.segment_stride.is_none()
+                && strides.reduced.iter().all(|&stride| stride == 0);
+            if of_tile {
+                *slot = CompanionAccess::OfTile;
+            }
         }
         let mut further = [CompanionAccess::None; 2];
         let companions = applied.companions();

@@ -204,7 +204,7 @@ fn store_further<E: Float>(
 /// The elements of the second input that go with load number `nth`, if there is one. A load past
 /// the end repeats load `other`.
 #[cube]
-fn second_of_load(
+pub(super) fn second_of_load(
     share: &Share<'_>,
     nth: usize,
     other: usize,

@@ -20,31 +20,57 @@ use crate::{
     },
 };
 
-/// The offset of a tile in each operand, 0 where there is none.
+/// Where a tile lies in each operand.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct OperandStarts {
-    first: usize,
-    second: usize,
-    third: usize,
+    first: OperandStart,
+    second: OperandStart,
+    third: OperandStart,
+}
+
+/// Where a tile lies in an operand.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct OperandStart {
+    /// The offset, 0 if there is no operand.
+    at: usize,
+    /// The element that all of the tile have, read once for all of them: compilers do not see that
+    /// what is stored in between leaves it as it is. 0 if they have others.
+    of_tile: Real,
 }
 
 #[cube]
 pub(super) fn operand_starts(applier: &Applier<'_>, share: &Share<'_>) -> OperandStarts {
+    let operands = applier.operands;
     OperandStarts {
-        first: operand_start(applier, share, 0usize),
-        second: operand_start(applier, share, 1usize),
-        third: operand_start(applier, share, 2usize),
+        first: operand_start::<Operand>(operands.first, applier, share, 0usize),
+        second: operand_start::<Operand2>(operands.second, applier, share, 1usize),
+        third: operand_start::<Operand3>(operands.third, applier, share, 2usize),
     }
 }
 
 #[cube]
-fn operand_start(applier: &Applier<'_>, share: &Share<'_>, #[comptime] nth: usize) -> usize {
-    if comptime![applier.spec.operands[nth] == CompanionAccess::None] {
-        0usize.runtime()
-    } else {
-        tile_offset(applier.companions.index(comptime![nth + 1]), share)
+fn operand_start<E: Float>(
+    slices: CompanionSlices<E>,
+    applier: &Applier<'_>,
+    share: &Share<'_>,
+    #[comptime] nth: usize,
+) -> OperandStart {
+    let accessed = comptime![applier.spec.operands[nth]];
+    let mut at = 0usize;
+    let mut of_tile = Real::from_int(0);
+    if comptime![accessed != CompanionAccess::None] {
+        at = tile_offset(applier.companions.index(comptime![nth + 1]), share);
+        if comptime![accessed == CompanionAccess::OfTile] {
+            // A tile past the last may lie beyond the operand.
+            if share.tile.results > 0 {
+                let elements = slices.elements.unwrap();
+                of_tile = Real::cast_from(elements[at]);
+            }
+        }
     }
+    OperandStart { at, of_tile }
 }
 
 /// The operands of a load.
@@ -98,7 +124,7 @@ pub(super) fn load_operands(
 #[cube]
 fn load_operand<E: Float>(
     slices: CompanionSlices<E>,
-    start: usize,
+    start: OperandStart,
     applier: &Applier<'_>,
     share: &Share<'_>,
     place: OutputPlace,
@@ -113,11 +139,13 @@ fn load_operand<E: Float>(
         Field::<Real, Wide>::none()
     } else if comptime![accessed == CompanionAccess::Second] {
         Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
+    } else if comptime![accessed == CompanionAccess::OfTile] {
+        Field::<Real, Wide>::some(Vector::new(start.of_tile))
     } else {
         let companion = applier.companions.index(comptime![nth + 1]);
         let of_segments = comptime![applier.spec.of_segments[nth]];
         let along = comptime![share.access.direction == Direction::Along];
-        let mut at = start;
+        let mut at = start.at;
         if comptime![of_segments] {
             at += segments.unwrap().number(0usize) * companion.segment;
         } else {
@@ -131,7 +159,7 @@ fn load_operand<E: Float>(
                 let elements = slices.elements.unwrap();
                 #[unroll]
                 for component in 1..comptime![share.access.vector] {
-                    let at = start + segments.number(component) * companion.segment;
+                    let at = start.at + segments.number(component) * companion.segment;
                     loaded.insert(component, elements[at]);
                 }
             }
@@ -190,7 +218,7 @@ pub(super) fn edge_operands(
 #[cube]
 fn edge_operand<E: Float>(
     slices: CompanionSlices<E>,
-    start: usize,
+    start: OperandStart,
     applier: &Applier<'_>,
     share: &Share<'_>,
     outer: usize,
@@ -203,9 +231,11 @@ fn edge_operand<E: Float>(
         Field::<Real, Single>::none()
     } else if comptime![accessed == CompanionAccess::Second] {
         Field::<Real, Single>::some(Vector::cast_from(edge.second.unwrap()))
+    } else if comptime![accessed == CompanionAccess::OfTile] {
+        Field::<Real, Single>::some(Vector::new(start.of_tile))
     } else {
         let companion = applier.companions.index(comptime![nth + 1]);
-        let mut at = start;
+        let mut at = start.at;
         if comptime![applier.spec.of_segments[nth]] {
             at += segments.unwrap().number(0usize) * companion.segment;
         } else {

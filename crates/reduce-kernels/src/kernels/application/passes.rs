@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{applier::output_place, held::Held};
+use super::{applier::output_place, apply::second_of_load, held::Held};
 use crate::{
     kernels::{
         accumulate::load_inside,
@@ -15,8 +15,8 @@ use crate::{
     },
     operator::{
         A, Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
-        PassWidth, PassesRef, Position, Results, Single, Wide, after_first, between, block::spread,
-        finish_passes, one_input, push, push_block,
+        PassWidth, PassesRef, Position, Results, Single, Stored2, Wide, after_first, between,
+        block::spread, element_of, finish_passes, one_input, push, push_block, two_inputs,
     },
 };
 
@@ -48,8 +48,8 @@ pub(super) fn results_in_passes<N: PassWidth>(
     let count = share.geometry.reduction_len;
     let nothing = Vector::<A, N>::from_int(0);
     let first = total_of_pass::<N>(held, nothing, share, reducer, Pass::First);
-    let first = after_first::<N>(passes, first, count, parameters);
-    let second = total_of_pass::<N>(held, first, share, reducer, Pass::Second);
+    let after = after_first::<N>(passes, first, count, parameters);
+    let second = total_of_pass::<N>(held, after, share, reducer, Pass::Second);
     finish_passes::<N>(passes, first, second, count, parameters)
 }
 
@@ -86,7 +86,8 @@ fn accumulate_pass<N: PassWidth>(
     let mut values = Sequence::<Vector<In, Wide>>::new();
     #[unroll]
     for k in 0..comptime![access.loads_in_flight] {
-        values.push(held.value(k));
+        let second = held.loads.index(k).second;
+        values.push(element::<Wide, Wide>(held.value(k), second, parameters, passes));
     }
     // Passes take blocks that are never refused, so nothing reads elements again. Where all loads
     // of all units exist, nothing asks whether they do.
@@ -113,7 +114,7 @@ fn accumulate_pass<N: PassWidth>(
                         // Operators of a second pass need no positions.
                         Pass::Second => loads.push(Loaded {
                             value: kept[held.place(&turn, k)],
-                            second: ComptimeOption::new_None(),
+                            second: second_of_load(share, nth, turn.first),
                             position: Position { start: 0usize, step: 0usize },
                             valid: output_place(share, nth).exists,
                         }),
@@ -122,7 +123,9 @@ fn accumulate_pass<N: PassWidth>(
                 let mut values = Sequence::<Vector<In, Wide>>::new();
                 #[unroll]
                 for k in 0..comptime![access.loads_in_flight] {
-                    values.push(Vector::cast_from(loads.index(k).value));
+                    let loaded = *loads.index(k);
+                    let value = Vector::cast_from(loaded.value);
+                    values.push(element::<Wide, Wide>(value, loaded.second, parameters, passes));
                 }
                 let block = block_of::<N>(&loads, &values, first, parameters, traits, passes, pass);
                 let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
@@ -137,8 +140,13 @@ fn accumulate_pass<N: PassWidth>(
         while slot < slots {
             let edge = load_edge(share, slot);
             if edge.valid {
-                let element = Vector::<In, Single>::cast_from(edge.value);
-                let value = Vector::<In, N>::cast_from(element);
+                let value = Vector::<In, Single>::cast_from(edge.value);
+                let value = element::<N, Single>(
+                    Vector::<In, N>::cast_from(value),
+                    edge.second,
+                    parameters,
+                    passes,
+                );
                 let value = if comptime![pass == Pass::Second] {
                     between::<N>(passes, value, first, parameters)
                 } else {
@@ -151,6 +159,23 @@ fn accumulate_pass<N: PassWidth>(
         }
     }
     total
+}
+
+/// What passes take of an element and that of the second input that goes with it, if there is one.
+#[cube]
+fn element<N: PassWidth, W: Size>(
+    value: Vector<In, N>,
+    second: ComptimeOption<Vector<Stored2, W>>,
+    parameters: &Parameters,
+    #[comptime] passes: PassesRef,
+) -> Vector<In, N> {
+    let inputs = if comptime![passes.0.0.inputs == 2] {
+        let second = Vector::<In, W>::cast_from(second.unwrap());
+        two_inputs::<N>(value, Vector::cast_from(second))
+    } else {
+        one_input::<N>(value)
+    };
+    element_of::<N>(passes, inputs, parameters)
 }
 
 /// The block of these loads with these elements, as the pass takes them.

@@ -4,7 +4,8 @@
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, Blocks, Definition, In, One, Operator, Out, Parameters, Position, TypeRule, Value,
+    A, B, Blocks, Definition, In, One, Operator, Out, Out2, Pair, Parameters, Position, Two,
+    TypeRule, Value,
     derived::{block_of_pushes, derived},
     element_wise::lowest,
     rules,
@@ -13,6 +14,10 @@ use crate::operator::{
 /// The largest number among the elements.
 #[derive(Clone, Copy, Debug)]
 pub struct Largest;
+
+/// The largest number among the elements, and their sum.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LargestAndTotal;
 
 /// The largest magnitude among the elements that are numbers.
 #[derive(Clone, Copy, Debug)]
@@ -61,6 +66,51 @@ impl Operator for Largest {
 }
 
 block_of_pushes!(Largest: One);
+
+#[cube]
+impl Operator for LargestAndTotal {
+    type Inputs = One;
+    type Fields = Two;
+    type Results = Two;
+
+    const NAME: &'static str = "largest_and_total";
+    const DEFINED_ON_EMPTY: bool = true;
+    const TYPES: TypeRule = rules::floating;
+    const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+    const DEFINITION: &'static Definition<Self> = crate::defined!(LargestAndTotal);
+
+    fn identity<N: Size>() -> Pair<A, B, N> {
+        Pair::new(Vector::new(lowest::<A>()), Vector::from_int(0))
+    }
+
+    fn push<N: Size>(
+        accumulator: Pair<A, B, N>,
+        value: Vector<In, N>,
+        _position: Position,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        let most = max(accumulator.first, Vector::cast_from(value));
+        Pair::new(most, accumulator.second + Vector::cast_from(value))
+    }
+
+    fn merge<N: Size>(
+        left: Pair<A, B, N>,
+        right: Pair<A, B, N>,
+        _parameters: &Parameters,
+    ) -> Pair<A, B, N> {
+        Pair::new(max(left.first, right.first), left.second + right.second)
+    }
+
+    fn finish<N: Size>(
+        accumulator: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Pair<Out, Out2, N> {
+        Pair::new(Vector::cast_from(accumulator.first), Vector::cast_from(accumulator.second))
+    }
+}
+
+block_of_pushes!(LargestAndTotal: Two);
 
 derived!(LargestMagnitude: One -> One = Largest, "largest_magnitude", rules::floating,
     before element);

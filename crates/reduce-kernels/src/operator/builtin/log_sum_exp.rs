@@ -4,10 +4,14 @@ use core::ops::Not;
 
 use cubecl::prelude::*;
 
-use super::{Sum, applied::exponential, first_pass::Largest};
+use super::{
+    Sum,
+    applied::exponential,
+    first_pass::{Largest, LargestAndTotal},
+};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, One, Operator, Out,
-    Out2, Out3, Pair, Parameters, Position, ResultsOf, Three, Triple, Two, TypeRule, Value,
+    Out2, Out3, Pair, Parameters, Passes, Position, ResultsOf, Three, Triple, Two, TypeRule, Value,
     block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
@@ -258,6 +262,7 @@ impl Operator for SoftmaxSumsAndTotal {
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+    const PASSES: Option<Passes<Self>> = Some(Passes::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(SoftmaxSumsAndTotal);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
@@ -334,11 +339,11 @@ macro_rules! sums_in_passes {
             type Second = Sum;
 
             fn after_first<N: Size>(
-                first: Vector<A, N>,
+                first: Value<A, N>,
                 _count: usize,
                 _parameters: &Parameters,
             ) -> Vector<A, N> {
-                first
+                first.value
             }
 
             fn between<N: Size>(
@@ -350,13 +355,14 @@ macro_rules! sums_in_passes {
             }
 
             fn finish_passes<N: Size>(
-                first: Vector<A, N>,
-                second: Vector<A, N>,
+                first: Value<A, N>,
+                second: Value<A, N>,
                 _count: usize,
                 _parameters: &Parameters,
             ) -> Pair<Out, Out2, N> {
-                let sum = $operator::of_sum::<N>(or_nan_unless_finite::<N>(second, first));
-                Pair::new(Vector::cast_from(first), Vector::cast_from(sum))
+                let (most, sum) = (first.value, second.value);
+                let sum = $operator::of_sum::<N>(or_nan_unless_finite::<N>(sum, most));
+                Pair::new(Vector::cast_from(most), Vector::cast_from(sum))
             }
         }
     };
@@ -364,3 +370,37 @@ macro_rules! sums_in_passes {
 
 sums_in_passes!(SoftmaxSums);
 sums_in_passes!(LogSoftmaxSums);
+
+/// The maximum and the sum of the elements, then the sum of exponentials.
+#[cube]
+impl InPasses for SoftmaxSumsAndTotal {
+    type First = LargestAndTotal;
+    type Second = Sum;
+
+    fn after_first<N: Size>(
+        first: Pair<A, B, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        first.first
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        first: Vector<A, N>,
+        parameters: &Parameters,
+    ) -> Vector<In, N> {
+        SoftmaxSums::between::<N>(value, first, parameters)
+    }
+
+    fn finish_passes<N: Size>(
+        first: Pair<A, B, N>,
+        second: Value<A, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> Triple<Out, Out2, Out3, N> {
+        let most = Value::new(first.first);
+        let sums = SoftmaxSums::finish_passes::<N>(most, second, count, parameters);
+        Triple::new(sums.first, sums.second, Vector::cast_from(first.second))
+    }
+}

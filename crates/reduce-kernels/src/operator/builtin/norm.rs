@@ -333,11 +333,11 @@ macro_rules! norm_in_passes {
             type Second = SumSquares;
 
             fn after_first<N: Size>(
-                first: Vector<A, N>,
+                first: Value<A, N>,
                 _count: usize,
                 _parameters: &Parameters,
             ) -> Vector<A, N> {
-                first
+                first.value
             }
 
             fn between<N: Size>(
@@ -349,13 +349,13 @@ macro_rules! norm_in_passes {
             }
 
             fn finish_passes<N: Size>(
-                first: Vector<A, N>,
-                second: Vector<A, N>,
+                first: Value<A, N>,
+                second: Value<A, N>,
                 count: usize,
                 parameters: &Parameters,
             ) -> Value<Out, N> {
-                let norm = second.sqrt() / factor_of::<N>(first);
-                let norm = select_many(is_nan::<A, N>(second), second, norm);
+                let norm = second.value.sqrt() / factor_of::<N>(first.value);
+                let norm = select_many(is_nan::<A, N>(second.value), second.value, norm);
                 let result = $operator::of_norm::<N>(norm, count, parameters);
                 Value::new(Vector::cast_from(result))
             }

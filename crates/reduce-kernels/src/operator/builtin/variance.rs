@@ -828,15 +828,15 @@ impl InPasses for MeanRstd {
     type Second = SumSquares;
 
     fn after_first<N: Size>(
-        first: Vector<A, N>,
+        first: Value<A, N>,
         count: usize,
         _parameters: &Parameters,
     ) -> Vector<A, N> {
         // Divisions are off by some units on some backends, and equal elements have no distance
         // from their mean.
         let count = count_of::<N>(count);
-        let mean = first / count;
-        mean + fma(Vector::from_int(0) - mean, count, first) / count
+        let mean = first.value / count;
+        mean + fma(Vector::from_int(0) - mean, count, first.value) / count
     }
 
     fn between<N: Size>(
@@ -848,21 +848,22 @@ impl InPasses for MeanRstd {
     }
 
     fn finish_passes<N: Size>(
-        first: Vector<A, N>,
-        second: Vector<A, N>,
+        first: Value<A, N>,
+        second: Value<A, N>,
         count: usize,
         parameters: &Parameters,
     ) -> Pair<Out, Out2, N> {
         let correction = Vector::new(parameters.get::<A>(0usize));
         let least = Vector::new(parameters.get::<A>(1usize));
         let divisor = max(count_of::<N>(count) - correction, Vector::from_int(0));
-        let deviation = (second / divisor).sqrt();
+        let deviation = (second.value / divisor).sqrt();
         let reciprocal = Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least);
         // Distances from a mean that is not finite are NaN, but drivers of Vulkan may take the
         // hypotenuse of NaN and a number to be the number.
         let nan = Vector::new(nan_or_lowest::<A>());
-        let reciprocal = select_many(is_finite::<A, N>(first), reciprocal, nan);
-        Pair::new(Vector::cast_from(first), Vector::cast_from(reciprocal))
+        let mean = MeanRstd::after_first::<N>(first, count, parameters);
+        let reciprocal = select_many(is_finite::<A, N>(mean), reciprocal, nan);
+        Pair::new(Vector::cast_from(mean), Vector::cast_from(reciprocal))
     }
 }
 
