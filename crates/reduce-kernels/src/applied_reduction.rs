@@ -371,9 +371,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
     /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
     /// type, or one for each output. Does not wait for them.
     ///
-    /// On CUDA and HIP, an output may be the input itself, or an operand over all axes, with the same
-    /// strides and the same type. Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at
-    /// once, and reports it when it launches.
+    /// On CUDA and HIP, one output may be the input itself, with the same strides and the same type.
+    /// Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at once,
+    /// and reports it when it launches.
     ///
     /// # Errors
     ///
