@@ -16,12 +16,14 @@ use reduce_kernels::by_name::PairName;
 
 use crate::{
     application::Application,
-    backend::{Operation, ReduceBackend, Results, floats_of, split_members},
+    backend::{LossTensors, Operation, ReduceBackend, Results, floats_of, split_members},
     composed,
+    cross_entropy::ClassLoss,
     error::ReduceBurnError,
     gradient::{
         self, Gradient,
         application::ApplicationGradient,
+        cross_entropy::LossGradient,
         pair::{PairGradient, ResultGradient, has_gradient},
         segments::{SegmentGradient, has_formula},
         selection::SelectionGradient,
@@ -81,10 +83,12 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             {
                 apply(tensors, &application)
             }
+            Operation::ClassLoss(loss) if is_tracked => losses(tensors, &loss),
             // Gradients of gradients, of statistics and of clipped tensors: Burn's operations have
             // their own.
             operation @ (Operation::Application(_)
             | Operation::ApplicationWithStatistics(_)
+            | Operation::ClassLossGradient(_)
             | Operation::Clipping(_))
                 if is_tracked =>
             {
@@ -95,6 +99,8 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::Pair(_)
             | Operation::Application(_)
             | Operation::ApplicationWithStatistics(_)
+            | Operation::ClassLoss(_)
+            | Operation::ClassLossGradient(_)
             | Operation::Selection(_)
             | Operation::SegmentNumbers(_)
             | Operation::Grouping(_)
@@ -208,6 +214,25 @@ fn select<B: ReduceBackend, C: CheckpointStrategy>(
     let positions = AnyTensor::Int(gradient.positions());
     let values = node::<_, C, _, 1>(Step(SelectionGradient::of), guards, values, gradient);
     Ok(vec![AnyTensor::Float(values), positions])
+}
+
+/// Losses of tensors of which one is tracked at least.
+fn losses<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<AnyTensor<Autodiff<B, C>>>,
+    loss: &ClassLoss,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let (LossTensors { logits, classes, weights }, _) = LossTensors::of(tensors, loss);
+    if weights.as_ref().is_some_and(|weights| weights.is_tracked()) {
+        // Kernels give the gradient by logits alone.
+        let tensors = LossTensors { logits, classes, weights }.into_tensors().collect();
+        return composed::run(tensors, &Operation::ClassLoss(loss.clone()));
+    }
+    let guards = [logits.node()];
+    let weights = weights.map(|weights| weights.into_primitive());
+    let tensors = LossTensors::<B> { logits: logits.into_primitive(), classes, weights };
+    let (losses, gradient) = gradient::cross_entropy::forward(tensors, loss)?;
+    let node = node::<_, C, _, 1>(Step(LossGradient::of), guards, losses, gradient);
+    Ok(vec![AnyTensor::Float(node)])
 }
 
 /// An application of tensors of which one is tracked at least.

@@ -32,6 +32,7 @@ use burn_tensor::Shape;
 
 use crate::{
     clip::{self, Clipped},
+    cross_entropy,
     error::ReduceBurnError,
     operand::Operand,
     tensor::floats,
@@ -39,10 +40,12 @@ use crate::{
 
 pub use burn_tensor::kind::Kind;
 pub use reduce_kernels::by_name::{OperatorName, OperatorOptions, PairName, PairOptions};
+pub use reduce_kernels::normalize::LossReduction;
 
 pub use crate::{
     application::{Application, AppliedFunction},
     clip::Clipping,
+    cross_entropy::{ClassLoss, ClassLossOptions},
     pair::PairReduction,
     reduction::Reduction,
     segmented::{GroupTensors, GroupTypes, Grouping, Members, SegmentNumbers, Segments},
@@ -69,6 +72,10 @@ pub enum Operation {
     /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
     /// no meaning.
     ApplicationWithStatistics(Application),
+    /// The losses of logits and classes, and of weights if there are any.
+    ClassLoss(ClassLoss),
+    /// The gradient of such losses by the logits. The gradient of the losses comes last.
+    ClassLossGradient(ClassLoss),
     /// A selection of elements of one tensor: their values or probabilities and their positions, or
     /// the tensor with a number in place of all others.
     Selection(Selection),
@@ -88,6 +95,8 @@ impl Operation {
             Operation::Pair(pair) => pair.function().name(),
             Operation::Application(application)
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
+            Operation::ClassLoss(_) => cross_entropy::NAME,
+            Operation::ClassLossGradient(_) => cross_entropy::GRADIENT_NAME,
             Operation::Selection(selection) => selection.name(),
             Operation::SegmentNumbers(_) => "segment_numbers",
             Operation::Grouping(_) => "group_by_keys",
@@ -113,6 +122,10 @@ impl Operation {
                 let mut outputs = vec![(application.dtype(), application.shape().clone())];
                 outputs.extend(iter::repeat_n((dtype, shape), count));
                 floats(outputs)
+            }
+            Operation::ClassLoss(loss) => floats(vec![(loss.loss_dtype(), loss.loss_shape())]),
+            Operation::ClassLossGradient(loss) => {
+                floats(vec![(loss.dtype(), loss.shape().clone())])
             }
             Operation::Selection(selection) => {
                 of_one_shape(selection.outputs(), selection.output_shape())
@@ -279,6 +292,43 @@ pub(crate) fn apply_with_statistics<B: ReduceBackend>(
     let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
     let operation = Operation::ApplicationWithStatistics(application.clone());
     Ok(with_operands(B::run(tensors, operation)?))
+}
+
+/// The tensors of a loss of classes.
+#[derive(Clone, Debug)]
+pub(crate) struct LossTensors<B: Backend> {
+    pub(crate) logits: FloatTensor<B>,
+    pub(crate) classes: IntTensor<B>,
+    pub(crate) weights: Option<FloatTensor<B>>,
+}
+
+impl<B: Backend> LossTensors<B> {
+    /// Those of an operation, and the gradient of the losses if it is a backward pass.
+    pub(crate) fn of(
+        tensors: Vec<AnyTensor<B>>,
+        loss: &ClassLoss,
+    ) -> (Self, Option<FloatTensor<B>>) {
+        let (mut floats, mut classes) = (Vec::new(), None);
+        for tensor in tensors {
+            match tensor {
+                AnyTensor::Float(tensor) => floats.push(tensor),
+                AnyTensor::Int(tensor) => classes = Some(tensor),
+                AnyTensor::Bool(_) => {}
+            }
+        }
+        let mut floats = floats.into_iter();
+        let logits = floats.next();
+        let (Some(logits), Some(classes)) = (logits, classes) else {
+            panic!("an operation is given the tensors that it was made of")
+        };
+        let weights = loss.weights().and_then(|_| floats.next());
+        (Self { logits, classes, weights }, floats.next())
+    }
+
+    pub(crate) fn into_tensors(self) -> impl Iterator<Item = AnyTensor<B>> {
+        let first = [AnyTensor::Float(self.logits), AnyTensor::Int(self.classes)];
+        first.into_iter().chain(self.weights.map(AnyTensor::Float))
+    }
 }
 
 /// The values and the positions of a selection of floats, which gives these.

@@ -15,8 +15,8 @@ use reduce_kernels::{
     device_of,
     list::{ClippedToNorm, clip_by_global_norm, clip_by_global_norm_in_place, reduce_list},
     normalize::{
-        AppliedReduction, LayerNorm, LayerNormGradient, LogSoftmax, LogSoftmaxGradient, RmsNorm,
-        RmsNormGradient, Softmax, SoftmaxGradient,
+        AppliedReduction, CrossEntropy, LayerNorm, LayerNormGradient, LogSoftmax,
+        LogSoftmaxGradient, RmsNorm, RmsNormGradient, Softmax, SoftmaxGradient,
     },
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
@@ -29,6 +29,7 @@ use crate::{
     application::{Application, AppliedFunction},
     backend::{Operation, ReduceBackend, Results},
     clip::Clipping,
+    cross_entropy::{ClassLoss, ClassLossOptions},
     error::ReduceBurnError,
     pair::PairReduction,
     reduction::Reduction,
@@ -144,6 +145,13 @@ impl ReduceBackend for CubeBackend {
                     Ok(applied.check(&client)?)
                 })
             }
+            Operation::ClassLoss(loss) | Operation::ClassLossGradient(loss) => {
+                let (classes, shape) = loss.classes();
+                described_tensor(&(classes, shape.clone()))?;
+                loss.weights().map(element).transpose()?;
+                let logits = described_tensor(&(loss.dtype(), loss.shape().clone()))?;
+                Ok(LogSoftmax.of(&logits, loss.axis()).check(&client)?)
+            }
             Operation::Selection(selection) => {
                 let (_, dtype) = selection.input();
                 let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
@@ -220,6 +228,13 @@ fn launch(
             with_function!(application, &inputs[0], &inputs[1..], applied => {
                 Ok(vec![applied.run(client)?])
             })
+        }
+        Operation::ClassLoss(loss) => Ok(vec![described_loss(inputs, loss).run(client)?]),
+        Operation::ClassLossGradient(loss) => {
+            let (upstream, others) = inputs.split_last().expect("the gradient of losses is last");
+            let described = described_loss(others, loss).upstream(upstream);
+            let (_, gradient) = described.run_with_gradient(client)?;
+            Ok(vec![gradient])
         }
         Operation::Selection(selection) => {
             let described = described_selection(&inputs[0], selection)?;
@@ -378,6 +393,15 @@ fn described<'a, O: Operator<Inputs = One>, T: Input>(
 ) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
     let described = reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
     with_types(described, reduction.outputs())
+}
+
+/// The loss in the words of reduce-kernels.
+fn described_loss<'a>(inputs: &'a [TensorHandle], loss: &ClassLoss) -> CrossEntropy<'a> {
+    let ClassLossOptions { smoothing, ignored, reduction } = loss.options();
+    let described = CrossEntropy::of(&inputs[0], &inputs[1], loss.axis());
+    let described = described.smoothing(smoothing).reduced(reduction);
+    let described = ignored.into_iter().fold(described, CrossEntropy::ignored);
+    inputs[2..].iter().fold(described, CrossEntropy::weights)
 }
 
 /// The selection in the words of reduce-kernels.

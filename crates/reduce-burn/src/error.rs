@@ -106,6 +106,22 @@ pub enum ReduceBurnError {
         /// Shape of the tensor.
         shape: Vec<usize>,
     },
+    /// There is not one class for each slice of the logits.
+    #[error("classes of shape {expected:?} are needed, one for each slice, and not {found:?}")]
+    Classes {
+        /// Shape of the classes.
+        found: Vec<usize>,
+        /// The shape that they need. The axis of the classes may also stay with size 1.
+        expected: Vec<usize>,
+    },
+    /// There is not one weight for each class.
+    #[error("{classes} weights of classes are needed, and not the shape {found:?}")]
+    ClassWeights {
+        /// Shape of the weights.
+        found: Vec<usize>,
+        /// Number of classes.
+        classes: usize,
+    },
     /// Offsets of segments are not of one dimension, or there is none.
     #[error(
         "offsets of segments have one dimension and an element at least, not the shape {found:?}"

@@ -46,6 +46,8 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
+//! [`CrossEntropy`] is a loss of logits and classes, with smoothing, weights and ignored classes.
+//!
 //! # Segments
 //!
 //! The functions of [`segments`] reduce neighbouring elements of an axis in any numbers, and apply
@@ -87,6 +89,7 @@ mod axes;
 pub mod backend;
 mod clip;
 mod composed;
+mod cross_entropy;
 #[cfg(feature = "cube")]
 mod cube;
 #[allow(dead_code, reason = "Burn may have all of the backends that are named there, or none")]
@@ -113,6 +116,7 @@ pub use functions::module::clip_gradients;
 pub use functions::{
     application::{layer_norm, log_softmax, rms_norm, softmax},
     clip::clip_by_global_norm,
+    cross_entropy::CrossEntropy,
     selection::{
         bottom_k, keep_bottom_k, keep_top_k, median, nanmedian, nanquantile, quantile, top_k,
         top_k_probabilities,

@@ -2,6 +2,7 @@
 
 pub(crate) mod application;
 pub(crate) mod clip;
+pub(crate) mod cross_entropy;
 pub(crate) mod pair;
 pub(crate) mod reduction;
 pub(crate) mod segments;
@@ -10,7 +11,9 @@ pub(crate) mod selection;
 use core::iter;
 
 use crate::{
-    backend::{Operation, ReduceBackend, Results, apply, floats_of, these, with_operands},
+    backend::{
+        LossTensors, Operation, ReduceBackend, Results, apply, floats_of, these, with_operands,
+    },
     error::ReduceBurnError,
     tensor::AnyTensor,
 };
@@ -53,6 +56,17 @@ pub(crate) fn run<B: ReduceBackend>(
             let result = apply::<B>(tensor.clone(), operands, None, application)?;
             let statistics = application::statistics::<B>(tensor, application)?;
             Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+        }
+        Operation::ClassLoss(loss) => {
+            let (tensors, _) = LossTensors::of(tensors, loss);
+            let losses = cross_entropy::losses::<B>(tensors, loss)?;
+            Ok(vec![AnyTensor::Float(losses)])
+        }
+        Operation::ClassLossGradient(loss) => {
+            let (tensors, upstream) = LossTensors::of(tensors, loss);
+            let upstream = upstream.expect("a backward pass has the gradient of the losses");
+            let gradient = cross_entropy::gradient::<B>(tensors, upstream, loss)?;
+            Ok(vec![AnyTensor::Float(gradient)])
         }
         Operation::Selection(selection) => {
             let [tensor] = these(tensors);

@@ -2,6 +2,7 @@
 
 pub(crate) mod application;
 pub(crate) mod clip;
+pub(crate) mod cross_entropy;
 #[cfg(feature = "optim")]
 pub(crate) mod module;
 pub(crate) mod pair;

@@ -7,6 +7,7 @@
 //! gradient that it can hold.
 
 pub(crate) mod application;
+pub(crate) mod cross_entropy;
 pub(crate) mod pair;
 pub(crate) mod segments;
 pub(crate) mod selection;

@@ -15,6 +15,7 @@ mod clip;
 mod contract;
 mod gradients;
 mod inputs;
+mod losses;
 mod pairs;
 mod plans;
 mod segments;
@@ -60,7 +61,8 @@ macro_rules! suite {
             #[cfg(feature = "fusion")]
             use crate::streams;
             use crate::{
-                applications, clip, contract, gradients, pairs, plans, segments, selections, values,
+                applications, clip, contract, gradients, losses, pairs, plans, segments,
+                selections, values,
             };
 
             fn device() -> Device {
@@ -83,6 +85,7 @@ macro_rules! suite {
                 applications_of_long_rows: applications::lengths_and_types;
                 applications_between_operations: applications::between_operations;
                 applications_that_are_wrong: applications::errors_before_launch;
+                losses: losses::values;
                 pairs: pairs::values;
                 pairs_of_types: pairs::types;
                 pairs_between_operations: pairs::between_operations;
@@ -108,6 +111,7 @@ macro_rules! suite {
                 gradients: gradients::as_of_flex;
                 gradients_at_the_edges: gradients::at_the_edges;
                 gradients_of_applications: applications::gradients;
+                gradients_of_losses: losses::gradients;
                 gradients_of_pairs: pairs::gradients;
                 gradients_of_selections: selections::gradients;
                 gradients_of_segments: segments::gradients;
