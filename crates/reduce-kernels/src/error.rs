@@ -296,7 +296,7 @@ pub(crate) enum Reason {
         expected: Vec<usize>,
     },
     /// The output of an application cannot have this type.
-    #[error("`{apply}` gives floating point elements, not {output}")]
+    #[error("`{apply}` does not give elements of {output}")]
     AppliedType {
         /// Name of the function.
         apply: &'static str,

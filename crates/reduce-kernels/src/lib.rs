@@ -75,6 +75,7 @@ pub mod partials;
 mod plan_in_use;
 pub mod plans;
 pub mod quantiles;
+pub mod quantize;
 #[cfg(feature = "serde")]
 mod recorded;
 #[cfg(feature = "serde")]

@@ -430,7 +430,7 @@ pub(crate) fn applied(client: &Client) {
     let integers = tensor(client, &[1i32, 2], &[2], &[1]);
     let error = clip_by_global_norm(client, [&x, &integers], 1.0).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
-    let message = "`clipped_to_norm` gives floating point elements, not i32";
+    let message = "`clipped_to_norm` does not give elements of i32";
     assert_eq!(error.to_string(), message);
     let repeated = TensorHandle::new(x.handle.clone(), [3, 8], [0, 1], x.dtype);
     let error = clip_by_global_norm_in_place(client, [&x, &repeated], 1.0).unwrap_err();
@@ -454,7 +454,7 @@ pub(crate) fn descriptions(client: &Client) {
     assert!(check(&[repeated], true).is_err(), "two elements lie in one place");
     let error = check(&[row, integers], false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Type);
-    let message = "`clipped_to_norm` gives floating point elements, not i32";
+    let message = "`clipped_to_norm` does not give elements of i32";
     assert_eq!(error.to_string(), message);
     assert!(check(&[large], false).is_err(), "no buffer holds the output");
 

@@ -33,6 +33,7 @@ mod oracle;
 mod pairs;
 mod partials;
 mod plans;
+mod quantize;
 mod random;
 mod realigned;
 mod reference;
@@ -76,7 +77,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -99,6 +100,10 @@ macro_rules! suite {
                 cross_entropy_gradients_into: cross_entropy::gradients_into;
                 cross_entropy_of_extremes: cross_entropy::extremes;
                 cross_entropy_of_wrong_input: cross_entropy::wrong_input;
+                quantize_conversions: quantize::conversions;
+                quantize_scales: quantize::scales;
+                quantize_extremes: quantize::extremes;
+                quantize_blocks: quantize::blocks;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 pairs_through_every_schedule: pairs::every_schedule;

@@ -549,7 +549,7 @@ impl ApplyRequest<'_> {
         let asked = self.outputs[nth].element;
         let real = applied_type(element, self.reduction.accumulator, asked);
         let output = asked.unwrap_or(if element.is_float() { element } else { real });
-        match output.is_float() {
+        match output != ElementType::Bool {
             true => Ok(output),
             false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),
         }

@@ -6,6 +6,7 @@ use reduce_planner::Direction;
 use super::{
     ApplySpec, Hold,
     applier::{Applier, OutputPlace, output_place},
+    converted::converted,
     held::Held,
     in_segments::{InSegments, inside_of_segments},
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
@@ -134,18 +135,19 @@ pub(super) fn apply_to_edge(
     );
     let value = inside_of_segments::<Single>(outputs.a(), segments);
     let mut elements = applier.elements.unwrap();
-    elements[share.tile.output + edge.position.start] = Applied::cast_from(value.extract(0usize));
+    let value = converted::<Applied, Single>(value);
+    elements[share.tile.output + edge.position.start] = value.extract(0usize);
     if outputs.has_b() {
         let value = inside_of_segments::<Single>(outputs.b(), segments);
         let at = further_edge_offset(applier, share, outer, edge.element, 0usize);
         let mut elements = applier.further.second.elements.unwrap();
-        elements[at] = Applied2::cast_from(value.extract(0usize));
+        elements[at] = converted::<Applied2, Single>(value).extract(0usize);
     }
     if outputs.has_c() {
         let value = inside_of_segments::<Single>(outputs.c(), segments);
         let at = further_edge_offset(applier, share, outer, edge.element, 1usize);
         let mut elements = applier.further.third.elements.unwrap();
-        elements[at] = Applied3::cast_from(value.extract(0usize));
+        elements[at] = converted::<Applied3, Single>(value).extract(0usize);
     }
 }
 
@@ -244,20 +246,20 @@ pub(super) fn apply_to_load(
         if outputs.has_b() {
             let value = inside_of_segments::<Wide>(outputs.b(), segments);
             let slices = applier.further.second;
-            let value = Vector::cast_from(value);
+            let value = converted::<Applied2, Wide>(value);
             store_further::<Applied2>(slices, applier, share, place, value, 0usize);
         }
         if outputs.has_c() {
             let value = inside_of_segments::<Wide>(outputs.c(), segments);
             let slices = applier.further.third;
-            let value = Vector::cast_from(value);
+            let value = converted::<Applied3, Wide>(value);
             store_further::<Applied3>(slices, applier, share, place, value, 1usize);
         }
         let value = inside_of_segments::<Wide>(outputs.a(), segments);
         if comptime![moves_back] {
             result = value;
         } else {
-            store(applier, share, place, Vector::cast_from(value));
+            store(applier, share, place, converted::<Applied, Wide>(value));
         }
     }
     // All lanes of a plane exchange elements, those of loads that do not exist too.
@@ -334,11 +336,12 @@ fn store_moved_back(
     let first = select(whole, value, of_lane_before);
     let by = u32::cast_from((vector - before) % vector);
     let moved = moved_together::<Real>(first, value, by);
+    let value = converted::<Applied, Wide>(value);
     let mut elements = applier.elements.unwrap();
     if place.exists {
         if whole || joins_before {
             let mut output = applier.output.unwrap();
-            output[place.output / vector] = Vector::cast_from(moved);
+            output[place.output / vector] = converted::<Applied, Wide>(moved);
         }
         #[unroll]
         for component in 0..vector {
@@ -346,7 +349,7 @@ fn store_moved_back(
             let joined = (in_first && joins_before) || (!in_first && joins_after);
             let stored = whole || joined;
             if !stored {
-                elements[place.output + component] = Applied::cast_from(value.extract(component));
+                elements[place.output + component] = value.extract(component);
             }
         }
     }

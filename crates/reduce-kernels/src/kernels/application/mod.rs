@@ -7,6 +7,7 @@
 mod applier;
 mod apply;
 mod by_cubes;
+mod converted;
 mod held;
 mod in_segments;
 mod operands;

@@ -12,6 +12,7 @@ mod nan_ignoring;
 mod norm;
 mod pair;
 mod prod;
+mod quantize;
 mod sum;
 mod variance;
 
@@ -26,5 +27,6 @@ pub use nan_ignoring::*;
 pub use norm::*;
 pub use pair::*;
 pub use prod::*;
+pub use quantize::*;
 pub use sum::*;
 pub use variance::*;
