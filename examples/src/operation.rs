@@ -27,6 +27,9 @@ pub struct Parameters {
     /// What softmax and log_softmax divide the elements by. 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
+    /// What the largest magnitude becomes in quantize. 127 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub most: Option<f64>,
     /// The difference at which huber goes from a square to a line. 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     pub delta: Option<f64>,
@@ -47,6 +50,7 @@ impl Parameters {
             ("p", self.p),
             ("eps", self.eps),
             ("temperature", self.temperature),
+            ("most", self.most),
             ("delta", self.delta),
             ("absolute", self.absolute),
             ("relative", self.relative),
@@ -60,11 +64,14 @@ impl Parameters {
     ///
     /// Names a parameter that the function does not take.
     pub fn applied(&self, function: AppliedName) -> Result<AppliedOptions, OperationError> {
-        use AppliedName::{LayerNorm, LogSoftmax, NormalizeL2, RmsNorm, Softmax, Standardize};
+        use AppliedName::{
+            LayerNorm, LogSoftmax, NormalizeL2, Quantize, RmsNorm, Softmax, Standardize,
+        };
         let takes: &[&str] = match function {
             LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
             Standardize => &["eps", "correction"],
             Softmax | LogSoftmax => &["temperature"],
+            Quantize => &["most"],
             _ => &[],
         };
         self.check(function.name(), takes)?;
@@ -73,6 +80,7 @@ impl Parameters {
             eps: self.eps.unwrap_or(default.eps),
             correction: self.correction.unwrap_or(default.correction),
             temperature: self.temperature.unwrap_or(default.temperature),
+            most: self.most.unwrap_or(default.most),
         })
     }
 

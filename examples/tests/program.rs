@@ -386,7 +386,6 @@ fn the_plan_is_explained() {
     assert_eq!(said.matches("\nnot ").count(), 3, "every other schedule has its reason: {said}");
 }
 
-/// One line that says what and where, status 2, and no output file.
 /// A function gives an array of the input's shape, and says how.
 #[test]
 fn functions_are_applied_to_each_element() {
@@ -421,6 +420,43 @@ fn functions_are_applied_to_each_element() {
     assert!(said.contains("plan: ") && said.contains("not separately: slower"), "{said}");
 }
 
+/// Blocks of rows become integers in one file, and their scales another.
+#[test]
+fn blocks_are_quantised_with_their_scales() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (input, integers, scales) = (file("in.npy"), file("integers.npy"), file("scales.npy"));
+    array(&[2, 6], |i| [4.0, -1.0, 2.0, 0.0, 0.25, 0.125][i % 6]).write(&input).unwrap();
+    let output = format!("{},{}", text(&integers), text(&scales));
+    let arguments =
+        ["--apply", "quantize", "--most", "8", "--type", "i32", "--axes", "1", "--block", "3"];
+    let arguments = [&[text(&input)], &arguments[..], &["--output", &output]].concat();
+    let run = reduce(&arguments);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let integers = Array::read(&integers).unwrap();
+    assert_eq!((&integers.shape[..], integers.element), (&[2, 6][..], ElementType::I32));
+    let found: &[i32] = bytemuck::cast_slice(&integers.bytes);
+    assert_eq!(found, [8, -2, 4, 0, 8, 4].repeat(2));
+    let scales = Array::read(&scales).unwrap();
+    assert_eq!(scales.shape, [2, 2]);
+    assert_eq!(bytemuck::cast_slice::<u8, f32>(&scales.bytes), [0.5, 0.03125, 0.5, 0.03125]);
+    let three = format!("{output},{}", text(&file("third.npy")));
+    for (rest, message) in [
+        (["--axes", "0,1", "--block", "3"], "--block takes one axis, and 2 were given"),
+        (["--axes", "1", "--block", "4"], "block is 4, but must be above 0 and divide the axis"),
+        (
+            ["--axes", "1", "--output", &three],
+            "`quantize` gives 2 results per reduction, but --output names 3 files",
+        ),
+    ] {
+        let arguments = [&[text(&input), "--apply", "quantize"], &rest[..]].concat();
+        let run = reduce(&arguments);
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && said.contains(message), "{said}");
+    }
+}
+
+/// One line that says what and where, status 2, and no output file.
 #[test]
 fn mistakes_get_one_line() {
     let folder = tempfile::tempdir().unwrap();

@@ -41,15 +41,18 @@ pub struct AppliedOptions {
     pub correction: f64,
     /// The temperature of softmax and log-softmax; 1 by default.
     pub temperature: f64,
+    /// What the largest magnitude becomes in `quantize`; 127 by default.
+    pub most: f64,
 }
 
 impl Default for AppliedOptions {
     fn default() -> Self {
-        Self { eps: 1e-5, correction: 0.0, temperature: 1.0 }
+        Self { eps: 1e-5, correction: 0.0, temperature: 1.0, most: 127.0 }
     }
 }
 
-/// The functions of [`normalize`](crate::normalize) that take axes, by name.
+/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) that take axes, by
+/// name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AppliedName {
@@ -67,17 +70,20 @@ pub enum AppliedName {
     NormalizeL2,
     /// [`Standardize`](crate::normalize::Standardize).
     Standardize,
+    /// [`Quantize`](crate::quantize::Quantize).
+    Quantize,
 }
 
 impl AppliedName {
     /// Every function.
-    pub const ALL: [AppliedName; 6] = [
+    pub const ALL: [AppliedName; 7] = [
         AppliedName::Softmax,
         AppliedName::LogSoftmax,
         AppliedName::LayerNorm,
         AppliedName::RmsNorm,
         AppliedName::NormalizeL2,
         AppliedName::Standardize,
+        AppliedName::Quantize,
     ];
 
     /// The name: that of the function in this crate.
@@ -90,6 +96,7 @@ impl AppliedName {
             AppliedName::RmsNorm => "rms_norm",
             AppliedName::NormalizeL2 => "l2_normalize",
             AppliedName::Standardize => "standardize",
+            AppliedName::Quantize => "quantize",
         }
     }
 
@@ -177,6 +184,10 @@ macro_rules! with_applied {
             $crate::by_name::AppliedName::Standardize => {
                 let (correction, eps) = (options.correction, options.eps);
                 let $applied = $crate::normalize::Standardize { correction, eps }.of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::Quantize => {
+                let $applied = $crate::quantize::Quantize { most: options.most }.of($input, $axes);
                 $body
             }
             _ => unreachable!("the macro has the names of its own crate"),

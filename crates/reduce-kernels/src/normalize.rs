@@ -35,8 +35,8 @@ use crate::{
     operator::{
         Mapped,
         builtin::{
-            ElementwiseSum, ExponentialShare, LogShare, LogSoftmaxSums, MeanRstd, NormL2Reciprocal,
-            RmsReciprocal, ScaledThen, SoftmaxSums,
+            ElementwiseSum, ExponentialShare, LogShare, LogSoftmaxSums, MaskedThen, MeanRstd,
+            NormL2Reciprocal, RmsReciprocal, ScaledSum, ScaledThen, SoftmaxSums,
         },
     },
     reduction::reduce,
@@ -76,6 +76,21 @@ pub struct TemperedSoftmax {
 pub struct TemperedLogSoftmax {
     /// A finite number above 0.
     pub temperature: f64,
+}
+
+/// [`Softmax`] of the elements times a factor, plus a mask: the weights of attention. Where the mask is
+/// `-inf`, the result is 0; a slice that is masked everywhere is NaN.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskedSoftmax {
+    /// Factor of the elements, a finite number.
+    pub scale: f64,
+}
+
+/// [`LogSoftmax`] of the elements times a factor, plus a mask, as [`MaskedSoftmax`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct MaskedLogSoftmax {
+    /// Factor of the elements, a finite number.
+    pub scale: f64,
 }
 
 /// The difference from the mean over the root of the variance plus `eps`. The variance divides by
@@ -180,6 +195,35 @@ impl TemperedLogSoftmax {
         let scale = self.temperature.recip();
         let sums = reduce(LogSoftmaxSums, input).over(axes).mapped(ScaleBy { scale });
         sums.apply(ScaledThen { scale, apply: LogShare })
+    }
+}
+
+impl MaskedSoftmax {
+    /// Over `axes`. The axes of `mask` are the last ones of `input`, and where its extent is 1 or it has
+    /// fewer axes, its elements are repeated.
+    pub fn of<'a, T: Input>(
+        self,
+        input: &'a T,
+        mask: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Mapped<ScaledSum, SoftmaxSums>, MaskedThen<ExponentialShare>, T> {
+        let scale = self.scale;
+        let sums = reduce(SoftmaxSums, input).paired(mask, ScaledSum { scale }).over(axes);
+        sums.apply(MaskedThen { scale, apply: ExponentialShare })
+    }
+}
+
+impl MaskedLogSoftmax {
+    /// Over `axes`, as [`MaskedSoftmax::of`].
+    pub fn of<'a, T: Input>(
+        self,
+        input: &'a T,
+        mask: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Mapped<ScaledSum, LogSoftmaxSums>, MaskedThen<LogShare>, T> {
+        let scale = self.scale;
+        let sums = reduce(LogSoftmaxSums, input).paired(mask, ScaledSum { scale }).over(axes);
+        sums.apply(MaskedThen { scale, apply: LogShare })
     }
 }
 

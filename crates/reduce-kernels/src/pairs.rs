@@ -23,8 +23,8 @@
 pub use crate::{
     operator::builtin::{
         AbsoluteDifference, Accuracy, AllClose, CosineSimilarity, CountEqual, Covariance,
-        Divergence, ElementwiseProduct, ElementwiseSum, Huber, SquaredDifference, SumAndDot,
-        WeightedMean, WeightedMeanVar,
+        Divergence, ElementwiseProduct, ElementwiseSum, Huber, ScaledSum, SquaredDifference,
+        SumAndDot, WeightedMean, WeightedMeanVar,
     },
     reduction::reduce_pair,
     two_inputs::{

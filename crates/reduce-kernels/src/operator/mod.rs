@@ -83,7 +83,7 @@ pub use inputs::{InputArity, InputsOf};
 pub(crate) use inputs::{Inputs, one_input, two_inputs};
 pub use map::{Map, Mapped};
 pub use parameters::{InvalidParameter, ParameterRule, Parameters};
-pub(crate) use parameters::{ParametersLaunch, not_negative};
+pub(crate) use parameters::{ParametersLaunch, finite, not_negative};
 pub use passes::{InPasses, Passes};
 pub(crate) use passes::{PassWidth, PassesRef, after_first, between, element_of, finish_passes};
 pub use position::Position;

@@ -67,6 +67,14 @@ pub(super) fn none<O>(_: &O) -> Result<Vec<f64>, InvalidParameter> {
     Ok(Vec::new())
 }
 
+/// A number that must be finite.
+pub(crate) fn finite(name: &'static str, value: f64) -> Result<f64, InvalidParameter> {
+    match value.is_finite() {
+        true => Ok(value),
+        false => Err(InvalidParameter { name, value, expected: "a finite number" }),
+    }
+}
+
 /// A number that must be finite and not negative.
 pub(crate) fn not_negative(name: &'static str, value: f64) -> Result<f64, InvalidParameter> {
     match value.is_finite() && value >= 0.0 {

@@ -92,7 +92,7 @@ fn check_output(
 
 /// By which plan outputs are made.
 #[derive(Clone, Copy, Debug)]
-enum Way {
+pub(crate) enum Way {
     Chosen,
     Kind(AppliedKind),
     Planned(AppliedPlan),
@@ -100,12 +100,12 @@ enum Way {
 
 impl Way {
     /// The plan that is chosen, and one of each kind.
-    fn all() -> impl Iterator<Item = Self> {
+    pub(crate) fn all() -> impl Iterator<Item = Self> {
         AppliedKind::ALL.into_iter().map(Way::Kind).chain([Way::Chosen])
     }
 
     /// The application by this plan.
-    fn of<'a, O: Operator, F: Apply<Results = O::Results>>(
+    pub(crate) fn of<'a, O: Operator, F: Apply<Results = O::Results>>(
         self,
         device: &'a Device,
         applied: AppliedReduction<'a, O, F, TensorHandle>,

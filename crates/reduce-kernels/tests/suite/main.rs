@@ -26,6 +26,7 @@ mod invariance;
 mod large;
 mod laws;
 mod list;
+mod masks;
 mod nan_quantiles;
 mod numerics;
 mod operators;
@@ -77,12 +78,13 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
                 applied_outputs_by_every_plan: applied_outputs::every_plan;
                 applied_sums_and_norms: applied_outputs::sums_and_norms;
+                applied_masks: masks::softmax;
                 applied_outputs_that_are_wrong: applied_outputs::wrong_outputs;
                 applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
                 applied_to_tiles_of_several_cubes: applied::held_by_cubes;

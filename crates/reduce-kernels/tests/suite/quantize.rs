@@ -144,6 +144,9 @@ fn check_integers(
     assert!(near_middle * 100 <= found.len(), "{what}: {near_middle} near the middle");
 }
 
+/// The slice of a row-major element.
+type SliceOf = fn(usize) -> usize;
+
 /// Rows, columns and a whole tensor by largest magnitude and with zero points, in each integer type that
 /// the device has.
 pub(crate) fn scales(client: &Client) {
@@ -154,7 +157,7 @@ pub(crate) fn scales(client: &Client) {
     values[301..602].fill(0.0);
     values[602..903].iter_mut().for_each(|value| *value *= 1e-39);
     let x = tensor(client, &values, &shape, &[301, 1]);
-    let slices: [(&[usize], fn(usize) -> usize, usize); 3] =
+    let slices: [(&[usize], SliceOf, usize); 3] =
         [(&[1], |at| at / 301, 13), (&[0], |at| at % 301, 301), (&[0, 1], |_| 0, 1)];
     for element in integers(client) {
         for (axes, slice_of, count) in slices {

@@ -1,15 +1,16 @@
 //! `--apply`: a function of each slice that gives an array of the input's shape.
 
-use std::io;
+use std::{io, iter};
 
 use reduce_examples::{Array, Number, OperationError, ResultError, download};
 use reduce_kernels::{
-    Axes, ElementType, Input, Operator,
+    Axes, ElementType, Input, Operator, ReduceError, TensorDescription,
     by_name::{AppliedName, AppliedOptions, with_applied},
-    cubecl::prelude::*,
+    cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::AppliedReduction,
-    operator::{Apply, One},
-    planner::{AppliedKind, AppliedPlan, Choice},
+    operator::{Apply, Arity, Fields, One},
+    planner::{AppliedKind, AppliedPlan, Choice, row_major_strides},
+    quantize::blocks_of,
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;
@@ -26,12 +27,19 @@ impl Arguments {
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(OperationError::Option { name: function.name(), option }.into());
         }
-        if self.output.len() > 1 {
-            let (results, files) = (1, self.output.len());
-            return Err(ArgumentError::Outputs { name: function.name(), results, files });
-        }
+        let any = TensorDescription::row_major(ElementType::F32, [1, 1]);
+        let results = with_applied!(function, options, &any, 1, applied => results_of(&applied));
+        let outputs = if self.output.len() > 1 { 1 + results } else { 1 };
+        self.check_files(function.name(), outputs)?;
         Ok(Some((function, options)))
     }
+}
+
+/// Number of results that are applied.
+fn results_of<O: Operator, F: Apply<Results = O::Results>, T: Input>(
+    _applied: &AppliedReduction<'_, O, F, T>,
+) -> usize {
+    O::Results::COUNT
 }
 
 /// What the program tells about an applied reduction.
@@ -68,32 +76,62 @@ pub(crate) struct Work<'a> {
     pub(crate) function: AppliedName,
     pub(crate) options: AppliedOptions,
     pub(crate) output: Option<ElementType>,
+    /// Whether the results that are applied are wanted too.
+    pub(crate) with_results: bool,
+    /// The axis that is split into blocks, and the elements of a block.
+    pub(crate) block: Option<(usize, usize)>,
     pub(crate) input: &'a Array,
     pub(crate) axes: &'a [usize],
 }
 
 impl OnDevice for Work<'_> {
-    type Output = Result<(Report, Array), ResultError>;
+    type Output = Result<(Report, Vec<Array>), ResultError>;
 
     fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
-        let tensor = upload(client, self.input);
-        let axes = || Axes::List(self.axes.to_vec());
+        let whole = upload(client, self.input);
+        let (tensor, axes) = match self.block {
+            Some((axis, block)) => (blocks_of(&whole, axis, block)?, vec![axis + 1]),
+            None => (whole, self.axes.to_vec()),
+        };
+        let axes = || Axes::List(axes.clone());
         let choice = with_applied!(self.function, self.options, &tensor, axes(), applied => {
             self.typed(applied).choose(client)?
         });
-        let (output, microseconds) = time(client, || {
+        let (outputs, microseconds) = time(client, || {
             with_applied!(self.function, self.options, &tensor, axes(), applied => {
-                Ok(self.typed(applied).run(client)?)
+                Ok(self.outputs(client, self.typed(applied))?)
             })
         })?;
-        let mut arrays = download(client, &[output])?;
-        let array = arrays.pop().expect("an array for each tensor");
-        let report = self.report(backend, name, client.name(), choice, &array, microseconds);
-        Ok((report, array))
+        let mut arrays = download(client, &outputs)?;
+        if let Some((axis, _)) = self.block {
+            for (nth, array) in arrays.iter_mut().enumerate() {
+                // A block has one result.
+                array.shape.remove(axis + 1);
+                if nth == 0 {
+                    array.shape = self.input.shape.clone();
+                }
+                array.strides = row_major_strides(&array.shape);
+            }
+        }
+        let report = self.report(backend, name, client.name(), choice, &arrays[0], microseconds);
+        Ok((report, arrays))
     }
 }
 
 impl Work<'_> {
+    /// The output, and the results if they are wanted.
+    fn outputs<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
+        self,
+        client: &Client,
+        applied: AppliedReduction<'_, O, F, TensorHandle>,
+    ) -> Result<Vec<TensorHandle>, ReduceError> {
+        if !self.with_results {
+            return Ok(vec![applied.run(client)?]);
+        }
+        let (output, results) = applied.run_with_results(client)?;
+        Ok(iter::once(output).chain(O::Results::into_list(results)).collect())
+    }
+
     fn typed<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
         self,
         applied: AppliedReduction<'a, O, F, T>,

@@ -70,6 +70,10 @@ struct Arguments {
         )
     )]
     apply: Option<AppliedName>,
+    /// Apply the results of each block of so many neighbours along the one axis, which must be a whole
+    /// number of blocks.
+    #[arg(long, value_name = "ELEMENTS", requires = "apply")]
+    block: Option<usize>,
     /// The axes to reduce, such as 0,2; negative ones count from the end.
     #[arg(long, default_value = "all", allow_hyphen_values = true)]
     axes: AxesArgument,
@@ -117,7 +121,8 @@ struct Arguments {
     #[arg(long, default_value_t)]
     numerics: Numerics,
     /// Write the result to this .npy file; for an operator with several results, a file for each:
-    /// LOW.npy,HIGH.npy.
+    /// LOW.npy,HIGH.npy. Of a function that is applied, files beyond the first take the results that are
+    /// applied, such as the scales of quantize.
     #[arg(long, value_delimiter = ',')]
     output: Vec<PathBuf>,
     #[arg(long, help = BACKEND_HELP)]
@@ -152,6 +157,8 @@ enum ArgumentError {
         counted(*files, "file")
     )]
     Outputs { name: &'static str, results: usize, files: usize },
+    #[error("--block takes one axis, and {axes} were given")]
+    BlockAxes { axes: usize },
     #[error("`{name}` needs --{option}")]
     Needs { name: &'static str, option: &'static str },
     #[error("--output names {} more than once", .0.display())]
@@ -357,9 +364,16 @@ fn run_applied(
 ) -> Result<(), Box<dyn Error>> {
     let (input, axes) = arguments.read()?;
     let output = arguments.result_type;
-    let work = apply::Work { function, options, output, input: &input, axes: &axes };
-    let (report, array) = on_device(arguments.backend, work)??;
-    arguments.write(&[array])?;
+    let with_results = arguments.output.len() > 1;
+    let block = match (arguments.block, &axes[..]) {
+        (Some(block), &[axis]) => Some((axis, block)),
+        (Some(_), axes) => return Err(ArgumentError::BlockAxes { axes: axes.len() }.into()),
+        (None, _) => None,
+    };
+    let input = &input;
+    let work = apply::Work { function, options, output, with_results, block, input, axes: &axes };
+    let (report, arrays) = on_device(arguments.backend, work)??;
+    arguments.write(&arrays)?;
     if arguments.json {
         say(serde_json::to_string(&report)?)?;
     } else {

@@ -7,6 +7,7 @@ use crate::operator::{
     Application, Applied, Apply, InvalidParameter, Map, One, Operands, Pair, ParameterRule,
     Parameters, Real, Reduced, Two, Value,
     element_wise::is_nan,
+    finite,
     math::{exp, exp_of_negative},
 };
 
@@ -27,6 +28,16 @@ pub struct ScaledThen<F> {
     /// Factor of the elements, above 0.
     pub scale: f64,
     /// What is applied to the products. It has no parameters.
+    pub apply: F,
+}
+
+/// Multiplies elements and adds the first operand before `apply` gets them: with
+/// [`ScaledSum`](super::ScaledSum) for the reduction, softmax of scores with an additive mask.
+#[derive(Clone, Copy, Debug)]
+pub struct MaskedThen<F> {
+    /// Factor of the elements, a finite number.
+    pub scale: f64,
+    /// What is applied to the sums. It has no parameters.
     pub apply: F,
 }
 
@@ -140,6 +151,29 @@ impl<F: Apply> Apply for ScaledThen<F> {
     ) -> Reduced<F::Outputs, N> {
         let scale = Vector::new(parameters.get::<Real>(0usize));
         F::apply::<N>(value * scale, results, operands, parameters)
+    }
+}
+
+#[cube]
+impl<F: Apply> Apply for MaskedThen<F> {
+    type Results = F::Results;
+    type Outputs = F::Outputs;
+
+    const NAME: &'static str = F::NAME;
+    const OPERANDS: usize = F::OPERANDS + 1;
+    const TRANSCENDENTAL: bool = F::TRANSCENDENTAL;
+    const NATIVE_MATH: bool = F::NATIVE_MATH;
+    const PARAMETERS: ParameterRule<Self> = |masked| Ok(vec![finite("scale", masked.scale)?]);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<F::Results, N>,
+        operands: &Operands<N>,
+        parameters: &Parameters,
+    ) -> Reduced<F::Outputs, N> {
+        let scale = Vector::new(parameters.get::<Real>(0usize));
+        let sum = value * scale + operands.first();
+        F::apply::<N>(sum, results, &operands.behind_first(), parameters)
     }
 }
 

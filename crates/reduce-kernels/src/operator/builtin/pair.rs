@@ -9,6 +9,7 @@ use crate::operator::{
     Three, Triple, Two, TypeRequest, TypeRule, Value,
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
+    finite,
     math::ln,
     not_negative, rules,
     same_bits::{product, sum},
@@ -55,6 +56,27 @@ impl Map for ElementwiseSum {
 
     fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
         sum::<E, N>(pair.first, pair.second)
+    }
+}
+
+/// The first element times a factor, plus the second, in floating point: scores and an additive mask.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ScaledSum {
+    /// The factor, a finite number.
+    pub scale: f64,
+}
+
+#[cube]
+impl Map for ScaledSum {
+    type Inputs = Two;
+
+    const NAME: &'static str = "scaled_sum_of_pairs";
+    const TYPES: fn(ElementType) -> Option<ElementType> = real;
+    const PARAMETERS: ParameterRule<Self> = |map| Ok(vec![finite("scale", map.scale)?]);
+    const PARAMETER_COUNT: usize = 1;
+
+    fn map<E: Float, N: Size>(pair: Pair<E, E, N>, parameters: &Parameters) -> Vector<E, N> {
+        pair.first * Vector::new(parameters.get::<E>(0usize)) + pair.second
     }
 }
 

@@ -5,7 +5,7 @@ use cubecl::prelude::*;
 use super::{MinMax, NormInf};
 use crate::operator::{
     A, AccumulatorOf, Application, Apply, InvalidParameter, One, Operands, Pair, Parameters, Real,
-    Reduced, ResultsOf, Two, Value, derived::derived, element_wise::constant, rules,
+    Reduced, ResultsOf, Two, Value, derived::derived, element_wise::constant, finite, rules,
 };
 
 /// The largest magnitude over `most`: the number that an integer counts, if the largest magnitude
@@ -33,11 +33,6 @@ pub struct InScale;
 /// The element over the first result, plus the second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InAffineScale;
-
-fn finite(name: &'static str, value: f64) -> Result<f64, InvalidParameter> {
-    let expected = "a finite number";
-    if value.is_finite() { Ok(value) } else { Err(InvalidParameter { name, value, expected }) }
-}
 
 fn above(name: &'static str, value: f64, least: f64) -> Result<f64, InvalidParameter> {
     let expected = "a finite number above the least";
