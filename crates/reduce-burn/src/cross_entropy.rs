@@ -41,13 +41,13 @@ pub struct ClassLossOptions {
 }
 
 impl ClassLoss {
-    /// The loss of each slice of `logits` along `axis`. `classes` have the shape of the logits without
-    /// the axis, or with size 1 there. `weights` have an element for each class.
+    /// The loss of each slice of `logits` along `axis`. `classes` have the shape of the logits
+    /// without the axis, or with size 1 there. `weights` have an element for each class.
     ///
     /// # Errors
     ///
-    /// An axis that the logits do not have, classes or weights of other shapes, slices of no elements,
-    /// and a smoothing that is not from 0 to 1.
+    /// An axis that the logits do not have, classes or weights of other shapes, slices of no
+    /// elements, and a smoothing that is not from 0 to 1.
     pub fn new<B: Backend>(
         logits: &FloatTensor<B>,
         classes: &IntTensor<B>,

@@ -194,6 +194,21 @@ fn ignored_and_unknown_classes() {
     assert_eq!(found, [0.0; 8]);
 }
 
+/// Classes of a type that does not have their number.
+#[test]
+fn classes_of_narrow_types() {
+    let device = Device::flex();
+    let logits: Vec<f32> = (0..2 * 300).map(|n| (n % 11) as f32 * 0.25).collect();
+    let logits = Tensor::<2>::from_data(TensorData::new(logits, [2, 300]), &device);
+    let losses = |dtype: DType| {
+        let classes = TensorData::new(vec![3i64, 200], [2]).convert_dtype(dtype);
+        let classes = Tensor::<1, Int>::from_data(classes, (&device, dtype));
+        let loss = CrossEntropy::new().ignored(-56).smoothing(0.1);
+        numbers(loss.each(logits.clone(), classes, 1))
+    };
+    assert_eq!(losses(DType::U8), losses(DType::I64));
+}
+
 #[test]
 fn mistakes_are_named() {
     let device = Device::flex();

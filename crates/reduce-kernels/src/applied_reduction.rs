@@ -176,14 +176,17 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self
     }
 
-    /// Asks for this floating point type of all outputs. By default they have the type of the input,
-    /// or that of the results if the input is of integers or bools.
+    /// Asks for this type of all outputs, of floating point or of integers. By default they have
+    /// the type of the input, or that of the results if the input is of integers or bools.
+    ///
+    /// An output of integers has the nearest one, the even one of two that are as near, and the
+    /// least or the largest of its type where that is nearest. NaN becomes 0.
     pub fn output_type(mut self, output: ElementType) -> Self {
         self.outputs[..F::Outputs::COUNT].fill(Some(output));
         self
     }
 
-    /// Asks for a floating point type of each output, as [`output_type`](Self::output_type).
+    /// Asks for a type of each output, as [`output_type`](Self::output_type).
     pub fn output_types(mut self, outputs: AppliedOutputs<F, Option<ElementType>>) -> Self {
         let outputs = F::Outputs::into_list(outputs);
         self.outputs[..outputs.len()].copy_from_slice(&outputs);
@@ -371,9 +374,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
     /// Launches into `output`, a tensor of the input's shape whose elements are of the output's
     /// type, or one for each output. Does not wait for them.
     ///
-    /// On CUDA and HIP, one output may be the input itself, with the same strides and the same type.
-    /// Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing at once,
-    /// and reports it when it launches.
+    /// On CUDA and HIP, one output may be the input itself, with the same strides and the same
+    /// type. Otherwise their memory must not overlap. wgpu binds no buffer for reading and writing
+    /// at once, and reports it when it launches.
     ///
     /// # Errors
     ///
@@ -402,6 +405,17 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>> AppliedReduction<'a, O, F,
         let outputs = F::Outputs::into_list(output);
         let call = self.call(Some(outputs.iter().map(layout_of).collect()), true)?;
         Ok(in_turn::<O::Results>(call.run_into(client, &self.tensors(), &outputs)?))
+    }
+
+    /// Whether [`run_into_with_results`](Self::run_into_with_results) would be refused, but for the
+    /// buffers of the outputs.
+    pub(crate) fn check_into_with_results(
+        &self,
+        client: &Client,
+        outputs: &[TensorBinding],
+    ) -> Result<(), ReduceError> {
+        let layouts = outputs.iter().map(layout_of).collect();
+        self.call(Some(layouts), true)?.prepared(client).map(|_| ())
     }
 
     fn tensors(&self) -> Tensors<'a> {

@@ -51,8 +51,8 @@ impl Default for AppliedOptions {
     }
 }
 
-/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) that take axes, by
-/// name.
+/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) that take
+/// axes, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AppliedName {

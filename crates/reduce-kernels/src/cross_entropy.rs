@@ -21,9 +21,9 @@ pub enum LossReduction {
 /// [`run_with_gradient`](Self::run_with_gradient) or
 /// [`run_with_gradient_into`](Self::run_with_gradient_into) is called.
 ///
-/// The loss of a slice is minus the logarithm of the softmax of its class's logit. With weights, it is
-/// times the weight of that class. With a smoothing `s` over `n` classes, it is `1 - s` of that, and
-/// `s / n` of the sum of what each class would give. These are the definitions of PyTorch's
+/// The loss of a slice is minus the logarithm of the softmax of its class's logit. With weights, it
+/// is times the weight of that class. With a smoothing `s` over `n` classes, it is `1 - s` of that,
+/// and `s / n` of the sum of what each class would give. These are the definitions of PyTorch's
 /// `cross_entropy`.
 ///
 /// ```no_run
@@ -45,16 +45,19 @@ pub enum LossReduction {
 ///
 /// # Numbers
 ///
-/// Losses are f32, or f64 for f64, and are computed in this type. A class that is out of range and not
-/// ignored gives NaN: the slice's loss and its gradient. So does a slice with NaN or `inf`, or of
-/// `-inf` alone. A slice whose class is ignored has a loss and a gradient of 0, whatever its logits
-/// are. With smoothing, the sum of the logits is in the loss, so a logit of `-inf` makes it infinite.
+/// Losses are f32, or f64 for f64, and are computed in this type. A class that is out of range and
+/// not ignored gives NaN: the slice's loss and its gradient. So does a slice with NaN or `inf`, or
+/// of `-inf` alone. A slice whose class is ignored has a loss and a gradient of 0, whatever its
+/// logits are; so has one whose class has a weight of 0, without smoothing. A gradient is 0 where
+/// that of what comes behind is 0. With smoothing, the sum of the logits is in the loss, so a logit
+/// of `-inf` makes it infinite.
 ///
 /// # Launches
 ///
-/// Logits are read once, and gradients are written once, by one launch where slices are held. Two or
-/// three small launches concern the class of each slice, and one or two more a mean. Only weights with
-/// smoothing cost another read of the logits.
+/// Logits are read once, and gradients are written once, by one launch where slices are held. A
+/// small launch gives the losses, and three more are for the gradient. A sum or a mean of losses is
+/// one more, and a mean with a gradient two. Only weights with smoothing cost another read of the
+/// logits.
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a cross-entropy does nothing until it is run"]
 pub struct CrossEntropy<'a> {
@@ -71,8 +74,8 @@ pub struct CrossEntropy<'a> {
 impl<'a> CrossEntropy<'a> {
     /// The cross-entropy of each slice of `logits` along `axis` with its class.
     ///
-    /// `classes` are integers, one for each slice: their shape is that of the logits without `axis`,
-    /// or with size 1 there.
+    /// `classes` are integers, one for each slice: their shape is that of the logits without
+    /// `axis`, or with size 1 there.
     pub fn of(logits: &'a TensorHandle, classes: &'a TensorHandle, axis: usize) -> Self {
         Self {
             logits,
@@ -86,7 +89,8 @@ impl<'a> CrossEntropy<'a> {
         }
     }
 
-    /// Takes this share, from 0 to 1, from the class that is right, and gives it to all classes alike.
+    /// Takes this share, from 0 to 1, from the class that is right, and gives it to all classes
+    /// alike.
     pub fn smoothing(self, smoothing: f64) -> Self {
         Self { smoothing, ..self }
     }
@@ -106,8 +110,8 @@ impl<'a> CrossEntropy<'a> {
         Self { reduction, ..self }
     }
 
-    /// Multiplies the gradient by that of what comes behind: one element for a sum or a mean, and one
-    /// for each slice without either.
+    /// Multiplies the gradient by that of what comes behind: one element for a sum or a mean, and
+    /// one for each slice without either.
     pub fn upstream(self, gradient: &'a TensorHandle) -> Self {
         Self { upstream: Some(gradient), ..self }
     }
@@ -122,8 +126,8 @@ impl<'a> CrossEntropy<'a> {
         Classes::new(client, &self, None)?.losses(client)
     }
 
-    /// Like [`run`](Self::run), and returns the gradient by the logits too, in a new row-major tensor of
-    /// their shape and type.
+    /// Like [`run`](Self::run), and returns the gradient by the logits too, in a new row-major
+    /// tensor of their shape and type.
     ///
     /// # Errors
     ///
@@ -132,13 +136,13 @@ impl<'a> CrossEntropy<'a> {
         self,
         client: &Client,
     ) -> Result<(TensorHandle, TensorHandle), ReduceError> {
-        let gradient = Classes::new(client, &self, None)?.new_gradient(client);
+        let gradient = Classes::new(client, &self, None)?.new_gradient(client)?;
         let losses = self.run_with_gradient_into(client, gradient.clone().binding())?;
         Ok((losses, gradient))
     }
 
-    /// Like [`run`](Self::run), and writes the gradient by the logits into `gradient`, a tensor of their
-    /// shape and type.
+    /// Like [`run`](Self::run), and writes the gradient by the logits into `gradient`, a tensor of
+    /// their shape and type.
     ///
     /// On CUDA and HIP, it may be that of the logits itself, which are then overwritten. Otherwise
     /// their memory must not overlap.

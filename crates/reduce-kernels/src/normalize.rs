@@ -78,8 +78,8 @@ pub struct TemperedLogSoftmax {
     pub temperature: f64,
 }
 
-/// [`Softmax`] of the elements times a factor, plus a mask: the weights of attention. Where the mask is
-/// `-inf`, the result is 0; a slice that is masked everywhere is NaN.
+/// [`Softmax`] of the elements times a factor, plus a mask: the weights of attention. Where the
+/// mask is `-inf`, the result is 0; a slice that is masked everywhere is NaN.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct MaskedSoftmax {
     /// Factor of the elements, a finite number.
@@ -199,8 +199,8 @@ impl TemperedLogSoftmax {
 }
 
 impl MaskedSoftmax {
-    /// Over `axes`. The axes of `mask` are the last ones of `input`, and where its extent is 1 or it has
-    /// fewer axes, its elements are repeated.
+    /// Over `axes`. The axes of `mask` are the last ones of `input`, and where its extent is 1 or
+    /// it has fewer axes, its elements are repeated.
     pub fn of<'a, T: Input>(
         self,
         input: &'a T,
@@ -266,8 +266,8 @@ impl AddRmsNorm {
 }
 
 impl AddLayerNorm {
-    /// The sum of `input` and `residual`, and that normalised over `axes`, as [`AddRmsNorm::of`]. The
-    /// results are the mean of the sum and the reciprocal of the root.
+    /// The sum of `input` and `residual`, and that normalised over `axes`, as [`AddRmsNorm::of`].
+    /// The results are the mean of the sum and the reciprocal of the root.
     pub fn of<'a, T: Input>(
         self,
         input: &'a T,

@@ -1,5 +1,5 @@
-//! Integers in place of floating point numbers, with a scale for each slice: of a row, of a block of an
-//! axis, or of a whole tensor.
+//! Integers in place of floating point numbers, with a scale for each slice: of a row, of a block
+//! of an axis, or of a whole tensor.
 //!
 //! ```no_run
 //! use reduce_kernels::{
@@ -17,13 +17,13 @@
 //!
 //! # Numbers
 //!
-//! An element becomes the nearest integer to its quotient with the scale, and the even one of two that
-//! are as near. The quotient is a product with the reciprocal of the scale, so where it lies within an
-//! ulp of the middle between two integers, either may result.
+//! An element becomes the nearest integer to its quotient with the scale, and the even one of two
+//! that are as near. The quotient is a product with the reciprocal of the scale, so where it lies
+//! within an ulp of the middle between two integers, either may result.
 //!
-//! A slice of zeros has the scale 0, and integers 0. So has one whose scale is below the least normal
-//! number of f32, or of f64. A slice with NaN has the scale NaN, and one with an infinity an infinite
-//! one: integers times the scale are then NaN.
+//! A slice of zeros has the scale 0, and integers 0. Where the scale is below the least normal
+//! number of f32, or of f64, the integers are 0 too. A slice with NaN has the scale NaN, and one
+//! with an infinity an infinite one: integers times the scale are then NaN.
 //!
 //! A tensor of integers is dequantised by the map of any reduction:
 //! `reduce(Sum, &values).paired(&scales, ElementwiseProduct)`.
@@ -44,17 +44,19 @@ pub use crate::operator::builtin::{
     AffineQuantizationScale, InAffineScale, InScale, QuantizationScale,
 };
 
-/// Integers from `-most` to `most`, with the scale by which the largest magnitude of a slice becomes
-/// `most`. The output has the type i8, unless another is asked for. The result is the scale.
+/// Integers from `-most` to `most`, with the scale by which the largest magnitude of a slice
+/// becomes `most`. The output has the type i8, unless another is asked for. The result is the
+/// scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantize {
     /// What the largest magnitude becomes: 127 for i8, 7 for 4 bits.
     pub most: f64,
 }
 
-/// Integers from `least` to `most`, with a scale and a zero point: an element is the difference of its
-/// integer and the zero point, times the scale. The output has the type i8, unless another is asked
-/// for. The results are the scale and the zero point, which is an integer in the type of the scale.
+/// Integers from `least` to `most`, with a scale and a zero point: an element is the difference of
+/// its integer and the zero point, times the scale. The output has the type i8, unless another is
+/// asked for. The results are the scale and the zero point, which is an integer in the type of the
+/// scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeAffine {
     /// The least integer: -128 for i8, 0 for u8.
@@ -110,8 +112,8 @@ pub fn quantize(
     Quantize { most: 127.0 }.of(input, axes).run_with_results(client)
 }
 
-/// [`Quantize`] to i8 of each block of `block` neighbours along `axis`, and the scales: their axis has an
-/// element for each block.
+/// [`Quantize`] to i8 of each block of `block` neighbours along `axis`, and the scales: their axis
+/// has an element for each block.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
@@ -125,8 +127,8 @@ pub fn quantize(
 ///
 /// # Errors
 ///
-/// A [`ReduceError`] before anything is launched: also where the axis has not a whole number of blocks,
-/// and where the device has no i8.
+/// A [`ReduceError`] before anything is launched: also where the axis has not a whole number of
+/// blocks, and where the device has no i8.
 pub fn quantize_blocks(
     client: &Client,
     input: &TensorHandle,

@@ -153,7 +153,8 @@ pub struct RecordedOutput {
     /// The type that was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub element: Option<ElementType>,
-    /// Strides along the axes of the input, and alignment in bytes, of one that the caller supplied.
+    /// Strides along the axes of the input, and alignment in bytes, of one that the caller
+    /// supplied.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub layout: Option<(Vec<usize>, usize)>,
 }

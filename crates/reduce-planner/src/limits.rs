@@ -79,6 +79,9 @@ pub(crate) fn check_applied(applied: &AppliedProblem, device: &Device) -> Result
     let problem = applied.problem();
     check_numerics(problem.operator(), problem.numerics(), Some("applied to its elements"))?;
     check(problem, device)?;
+    if let Some(&element) = applied.further().iter().find(|&&element| !device.has(element)) {
+        return Err(PlanError::ElementUnsupported { device: device.name.clone(), element });
+    }
     check_span(applied.index_span(), device)
 }
 

@@ -5,7 +5,7 @@ use burn_backend::{
     TensorMetadata,
     tensor::{BoolTensor, FloatTensor, IntTensor},
 };
-use burn_tensor::Shape;
+use burn_tensor::{IntDType, Shape};
 use reduce_kernels::{by_name::OperatorName, normalize::LossReduction};
 
 use crate::{
@@ -109,7 +109,12 @@ impl<B: ReduceBackend> Wanted<B> {
         let mut along = vec![1; shape.num_dims()];
         along[axis] = count;
         let along = Shape::from(along);
-        let numbers = B::int_arange(0..count as i64, &device, loss.classes().0.into());
+        // Narrow types may not have the number of classes.
+        let classes = match loss.classes().0.size() {
+            1 | 2 => B::int_cast(classes, IntDType::I32),
+            _ => classes,
+        };
+        let numbers = B::int_arange(0..count as i64, &device, classes.dtype().into());
         let numbers = B::int_expand(B::int_reshape(numbers, along.clone()), shape.clone());
         let classes = B::int_reshape(classes, loss.kept_shape());
         let is_known = B::bool_and(

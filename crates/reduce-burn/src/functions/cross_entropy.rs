@@ -12,12 +12,12 @@ use crate::{
     tensor::{AnyTensor, from_any, into_any},
 };
 
-/// The cross-entropy of logits with the class that is right for each slice: minus the logarithm of the
-/// softmax of that class's logit. Its definitions of weights, smoothing, ignored classes and the mean
-/// are those of PyTorch's `cross_entropy`.
+/// The cross-entropy of logits with the class that is right for each slice: minus the logarithm of
+/// the softmax of that class's logit. Its definitions of weights, smoothing, ignored classes and
+/// the mean are those of PyTorch's `cross_entropy`.
 ///
-/// Where there are kernels, logits are read once for the loss, and once more for the gradient, which
-/// is written once. Losses have the type of the logits, and are computed in f32 at least.
+/// Where there are kernels, logits are read once for the loss, and once more for the gradient,
+/// which is written once. Losses have the type of the logits, and are computed in f32 at least.
 ///
 /// ```
 /// use burn_tensor::{Device, Int, Tensor};
@@ -30,8 +30,8 @@ use crate::{
 /// assert!((loss.into_scalar::<f32>() - 4f32.ln()).abs() < 1e-6);
 /// ```
 ///
-/// A class that is out of range and not ignored gives NaN. A slice of an ignored class has a loss and a
-/// gradient of 0, whatever its logits are.
+/// A class that is out of range and not ignored gives NaN. A slice of an ignored class has a loss
+/// and a gradient of 0, whatever its logits are.
 #[derive(Clone, Debug, Default)]
 #[must_use = "a loss is computed by `each`, `sum` or `mean`"]
 pub struct CrossEntropy {
@@ -46,7 +46,8 @@ impl CrossEntropy {
         Self::default()
     }
 
-    /// Takes this share, from 0 to 1, from the class that is right, and gives it to all classes alike.
+    /// Takes this share, from 0 to 1, from the class that is right, and gives it to all classes
+    /// alike.
     pub fn smoothing(self, smoothing: f64) -> Self {
         Self { smoothing, ..self }
     }
@@ -61,8 +62,8 @@ impl CrossEntropy {
         Self { weights: Some(weights), ..self }
     }
 
-    /// The loss of each slice along `axis`. The classes have the shape of the logits without the axis,
-    /// or with size 1 there, and the losses have the shape of the classes.
+    /// The loss of each slice along `axis`. The classes have the shape of the logits without the
+    /// axis, or with size 1 there, and the losses have the shape of the classes.
     ///
     /// # Panics
     ///
@@ -93,8 +94,9 @@ impl CrossEntropy {
         self.losses(logits, classes, axis, LossReduction::Sum)
     }
 
-    /// The mean of the losses of [`each`](Self::each) over the slices that are not ignored. With weights,
-    /// it is their sum over that of the weights of the slices' classes. NaN if all are ignored.
+    /// The mean of the losses of [`each`](Self::each) over the slices that are not ignored. With
+    /// weights, it is their sum over that of the weights of the slices' classes. NaN if all are
+    /// ignored.
     ///
     /// # Panics
     ///

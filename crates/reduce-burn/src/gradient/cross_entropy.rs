@@ -1,5 +1,5 @@
-//! The gradient of a cross-entropy by its logits. Nothing but the tensors is saved: the backward pass
-//! reads the logits again, and takes their softmax in the launch that writes the gradient.
+//! The gradient of a cross-entropy by its logits. Nothing but the tensors is saved: the backward
+//! pass reads the logits again, and takes their softmax in the launch that writes the gradient.
 
 use core::iter;
 

@@ -133,9 +133,9 @@ pub(crate) fn gather_classes(
 }
 
 /// For each slice, what its probabilities and the weights of classes are multiplied by in the
-/// gradient. The parameters are the share of the slice's class, and that of each class by smoothing.
-/// `weight` is the total weight of all slices, and `upstream` the gradient of the losses, or of their
-/// sum or mean.
+/// gradient. The parameters are the share of the slice's class, and that of each class by
+/// smoothing. `weight` is the total weight of all slices, and `upstream` the gradient of the
+/// losses, or of their sum or mean.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn gradient_factors(
     _types: &KernelTypes,
@@ -174,8 +174,9 @@ pub(crate) fn gradient_factors(
     }
 }
 
-/// The loss of each slice and its weight. The parameters are the share of the slice's class, and that
-/// of each class by smoothing. The targets of `kept` are offsets in the results and in the losses.
+/// The loss of each slice and its weight. The parameters are the share of the slice's class, and
+/// that of each class by smoothing. The targets of `kept` are offsets in the results and in the
+/// losses.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn class_losses(
     _types: &KernelTypes,
@@ -209,8 +210,14 @@ pub(crate) fn class_losses(
         } else {
             loss *= class.weight;
         }
-        // Without this, a slice that is ignored would be NaN if a logit is.
-        let loss = select(class.is_ignored, Real::from_int(0), loss);
+        // A slice that counts for nothing would be NaN if a logit is.
+        let mut counts = !class.is_ignored;
+        if comptime![spec.weighted && !spec.smoothed] {
+            // NaN counts, and not all devices say that it differs from 0.
+            let weighs_nothing = class.weight == Real::from_int(0);
+            counts = counts && !weighs_nothing;
+        }
+        let loss = select(counts, loss, Real::from_int(0));
         losses[at.target] = Out::cast_from(loss);
         weights[at.target] = Out2::cast_from(class.weight);
     }
@@ -255,10 +262,12 @@ pub(crate) fn class_gradients(
             share += parameters.get::<Real>(1usize);
         }
         let own = Real::cast_from(scales[at]) * class.weight * share;
-        let gradient = Real::cast_from(factors[at]) * probability - own;
+        let factor = Real::cast_from(factors[at]);
+        let gradient = factor * probability - own;
         let to = strided(kept, gradient_strides, ABSOLUTE_POS) + class.index * gradient_stride;
-        // The others are 0 already.
-        if !class.is_ignored {
+        // The whole slice is 0 already where the factor is.
+        let is_done = factor == Real::from_int(0);
+        if !is_done {
             gradients[to] = Applied::cast_from(gradient);
         }
     }

@@ -36,8 +36,8 @@ pub type Reduced<F, N> = <F as Fields>::Of<RealTypes, N>;
 pub trait Apply: Copy + Send + Sync + 'static {
     /// The number of results that it takes: that of the operator.
     type Results: Fields;
-    /// The number of outputs that it gives for an element, each of which goes to a tensor of its own:
-    /// [`One`](super::One), [`Two`](super::Two) or [`Three`](super::Three).
+    /// The number of outputs that it gives for an element, each of which goes to a tensor of its
+    /// own: [`One`](super::One), [`Two`](super::Two) or [`Three`](super::Three).
     type Outputs: Arity;
 
     /// The name in messages.
@@ -49,9 +49,9 @@ pub trait Apply: Copy + Send + Sync + 'static {
     /// Whether these functions are the device's own; see
     /// [`Operator::NATIVE_MATH`](super::Operator::NATIVE_MATH).
     const NATIVE_MATH: bool = Self::TRANSCENDENTAL;
-    /// Whether the one output is the element times a factor that depends on nothing but the results and
-    /// the parameters. Kernels may then take the factor from the output of 1, and leave elements
-    /// alone where it is 1.
+    /// Whether the one output is the element times a factor that depends on nothing but the results
+    /// and the parameters. Kernels may then take the factor from the output of 1, and leave
+    /// elements alone where it is 1.
     const SCALES: bool = false;
     /// Reads and checks the numbers that `apply` gets as [`Parameters`].
     const PARAMETERS: ParameterRule<Self> = parameters::none::<Self>;

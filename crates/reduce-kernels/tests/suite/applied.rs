@@ -740,9 +740,9 @@ pub(crate) fn descriptions(client: &Client) {
         norm.of(&of_x, 2).check(client),
         norm.of(&of_x, 1).operand(&of_row, 0).check(client),
         described().operand(&of_row, 1).check(client),
-        described().output_type(ElementType::I32).check(client),
+        described().output_type(ElementType::Bool).check(client),
     ];
-    let messages = ["axis 2 is out of range", "operand", "operands", "i32"];
+    let messages = ["axis 2 is out of range", "operand", "operands", "bool"];
     for (error, expected) in errors.into_iter().zip(messages) {
         let error = error.unwrap_err().to_string();
         assert!(error.contains(expected), "{error}");

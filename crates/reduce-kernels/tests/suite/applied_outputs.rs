@@ -5,7 +5,7 @@ use reduce_kernels::{
     Device, ElementType, ErrorKind, Mean, ReduceError,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
     normalize::{AddLayerNorm, AddRmsNorm, AppliedReduction},
-    operator::{Apply, One, Operands, Operator, Parameters, Real, Reduced, Three, Triple, Two},
+    operator::{Apply, One, Operands, Operator, Parameters, Real, Reduced, Three, Triple},
     planner::{AppliedKind, AppliedPlan, force_applied, row_major_strides, span},
     reduce,
 };
@@ -61,8 +61,8 @@ fn poisoned(
     tensor_of(client, element, &vec![POISON; held * element.bytes()], shape, strides)
 }
 
-/// Checks an output, and that nothing else was written: `expected` has a value and its error in units
-/// of the accumulator's epsilon for each slice and element.
+/// Checks an output, and that nothing else was written: `expected` has a value and its error in
+/// units of the accumulator's epsilon for each slice and element.
 fn check_output(
     client: &Client,
     output: &TensorHandle,
@@ -306,6 +306,12 @@ pub(crate) fn wrong_outputs(client: &Client) {
             assert!(bytes.iter().all(|&byte| byte == POISON));
         }
     }
-    let _: <Two as reduce_kernels::operator::Arity>::Each<TensorHandle> =
-        add().run(client).unwrap();
+    let device = capable_device(client);
+    for missing in [ElementType::BF16, ElementType::I8, ElementType::F64] {
+        if !device.has(missing) {
+            let error = add().output_types((None, Some(missing))).run(client).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error}");
+        }
+    }
+    let (_sum, _normed): (TensorHandle, TensorHandle) = add().run(client).unwrap();
 }

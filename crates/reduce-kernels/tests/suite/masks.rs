@@ -16,8 +16,8 @@ use crate::{
 /// The factor of scores.
 const SCALE: f64 = 0.125;
 
-/// Scores of `[batch, heads, queries, keys]` over keys, with masks that are repeated along some axes, and
-/// over queries; `-inf` gives 0, and NaN where all of a slice is masked. By every plan.
+/// Scores of `[batch, heads, queries, keys]` over keys, with masks that are repeated along some
+/// axes, and over queries; `-inf` gives 0, and NaN where all of a slice is masked. By every plan.
 pub(crate) fn softmax(client: &Client) {
     let device = capable_device(client);
     let mut runs = 0;

@@ -75,8 +75,8 @@ fn numbers(client: &Client, tensor: &TensorHandle, element: ElementType) -> Vec<
     decode(element, &bytes[..count * element.bytes()])
 }
 
-/// Halves go to the even neighbour, numbers that no integer is near to the least or the largest, and
-/// NaN to 0: in whole vectors, at edges, and across, by every plan.
+/// Halves go to the even neighbour, numbers that no integer is near to the least or the largest,
+/// and NaN to 0: in whole vectors, at edges, and across, by every plan.
 pub(crate) fn conversions(client: &Client) {
     let mut values =
         vec![f32::NAN, f32::INFINITY, f32::NEG_INFINITY, 1e20, -1e20, -0.0, 0.49999997];
@@ -147,8 +147,8 @@ fn check_integers(
 /// The slice of a row-major element.
 type SliceOf = fn(usize) -> usize;
 
-/// Rows, columns and a whole tensor by largest magnitude and with zero points, in each integer type that
-/// the device has.
+/// Rows, columns and a whole tensor by largest magnitude and with zero points, in each integer type
+/// that the device has.
 pub(crate) fn scales(client: &Client) {
     let shape = [13, 301];
     let mut rng = StdRng::seed_from_u64(2);

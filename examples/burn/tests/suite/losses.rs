@@ -1,5 +1,5 @@
-//! Cross-entropies on devices, against burn-flex. Those of burn-flex are compared with their definition
-//! and with finite differences in `crates/reduce-burn/tests`.
+//! Cross-entropies on devices, against burn-flex. Those of burn-flex are compared with their
+//! definition and with finite differences in `crates/reduce-burn/tests`.
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};

@@ -70,8 +70,8 @@ struct Arguments {
         )
     )]
     apply: Option<AppliedName>,
-    /// Apply the results of each block of so many neighbours along the one axis, which must be a whole
-    /// number of blocks.
+    /// Apply the results of each block of so many neighbours along the one axis, which must be a
+    /// whole number of blocks.
     #[arg(long, value_name = "ELEMENTS", requires = "apply")]
     block: Option<usize>,
     /// The axes to reduce, such as 0,2; negative ones count from the end.
@@ -121,8 +121,8 @@ struct Arguments {
     #[arg(long, default_value_t)]
     numerics: Numerics,
     /// Write the result to this .npy file; for an operator with several results, a file for each:
-    /// LOW.npy,HIGH.npy. Of a function that is applied, files beyond the first take the results that are
-    /// applied, such as the scales of quantize.
+    /// LOW.npy,HIGH.npy. Of a function that is applied, files beyond the first take the results
+    /// that are applied, such as the scales of quantize.
     #[arg(long, value_delimiter = ',')]
     output: Vec<PathBuf>,
     #[arg(long, help = BACKEND_HELP)]

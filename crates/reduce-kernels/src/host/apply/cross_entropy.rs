@@ -8,11 +8,16 @@ use reduce_planner::{
 
 use super::request::result_strides;
 use crate::{
+    applied_reduction::AppliedReduction,
     cross_entropy::{CrossEntropy, LossReduction},
     element::{element_type, memory_type, storage_type},
     error::{Reason, ReduceError},
     host::{
-        arguments::count, bound::Bound, cache, client::has_hardware_math, companion::list,
+        arguments::count,
+        bound::{Bound, output_bytes},
+        cache,
+        client::has_hardware_math,
+        companion::list,
         types::applied_type,
     },
     input::sealed::Layout,
@@ -43,8 +48,8 @@ const UNITS: u32 = 128;
 /// The classes of slices, and all that launches have in common.
 pub(crate) struct Classes<'a> {
     task: CrossEntropy<'a>,
-    /// The logits, with the strides of what lies beside them: losses, classes, gradients by logits and
-    /// gradients of losses.
+    /// The logits and the gradient by them, with the strides of what lies beside them: losses,
+    /// classes, gradients of losses and weights.
     applied: AppliedProblem,
     /// The type of losses and of what is computed.
     real: ElementType,
@@ -122,15 +127,26 @@ impl<'a> Classes<'a> {
         };
         let real = applied_type(input.element, None, None);
         let results = result_strides(input.shape, Some(&[axis]));
+        let mut weight_strides = vec![0; rank];
+        if let Some(weights) = task.weights {
+            if weights.shape()[..] != [input.shape[axis]] {
+                let (found, expected) = (weights.shape().to_vec(), vec![input.shape[axis]]);
+                return Err(
+                    Reason::SliceShape { what: "weights of classes", found, expected }.into()
+                );
+            }
+            weight_strides[axis] = weights.strides()[0];
+        }
+        let gradient_type = gradient_type(input.element);
         let applied = AppliedProblem::new(
             OperatorClass::new(NAME, real.bytes()),
             &input,
             Some(&[axis]),
             &AppliedSpec {
-                element: real,
-                strides: None,
+                element: gradient_type,
+                strides: Some(&gradient_strides),
                 second: None,
-                companions: &[&results, &class_strides, &gradient_strides, &upstream_strides],
+                companions: &[&results, &class_strides, &upstream_strides, &weight_strides],
                 further: &[],
             },
         )?;
@@ -145,12 +161,6 @@ impl<'a> Classes<'a> {
             let bound = Bound::check_input(client, role, &tensor.handle, span, element)?;
             Ok::<_, ReduceError>((bound, element))
         };
-        if let Some(weights) = task.weights
-            && weights.shape()[..] != [input.shape[axis]]
-        {
-            let (found, expected) = (weights.shape().to_vec(), vec![input.shape[axis]]);
-            return Err(Reason::SliceShape { what: "weights of classes", found, expected }.into());
-        }
         let outputs = applied.problem().outputs();
         let wanted = (outputs as u64).div_ceil(u64::from(UNITS));
         let grid = device.grid(wanted).ok_or_else(|| PlanError::Unfit {
@@ -158,7 +168,15 @@ impl<'a> Classes<'a> {
             device: device.name.clone(),
             reason: Illegal::Grid { cubes: wanted, merging: false },
         })?;
-        let gradient_type = gradient_type(input.element);
+        let bindings = bindings(task, gradient.is_some());
+        if bindings > device.max_bindings as usize {
+            return Err(PlanError::Unfit {
+                plan: "the losses of all classes".into(),
+                device: device.name.clone(),
+                reason: Illegal::Bindings { bindings, available: device.max_bindings },
+            }
+            .into());
+        }
         let gradients = match gradient {
             Some(gradient) => {
                 let span = span(input.shape, &gradient_strides).unwrap_or(usize::MAX);
@@ -189,19 +207,18 @@ impl<'a> Classes<'a> {
     /// A [`ReduceError`] before anything is launched.
     pub(crate) fn losses(&self, client: &Client) -> Result<TensorHandle, ReduceError> {
         let CrossEntropy { logits, axis, .. } = self.task;
-        let class_total = self.class_total(client)?;
-        let sums = if self.is_smoothed() && self.weights.is_none() {
+        let of_reciprocals = self.is_smoothed() && self.weights.is_none();
+        let (sums, class_total) = if of_reciprocals {
             let sums = reduce(SoftmaxSumsAndTotal, logits).over(axis).output_type(self.real);
             let sums = sums.nth_output_type(1, self.real).nth_output_type(2, self.real);
             let (most, sums, totals) = sums.run(client)?;
-            Sums { most, sums, totals: Some(totals) }
+            (Sums { most, sums, totals: Some(totals) }, None)
         } else {
-            let totals = self.weighted_totals(client)?;
             let sums = reduce(LogSoftmaxSums, logits).over(axis).output_type(self.real);
             let (most, sums) = sums.nth_output_type(1, self.real).run(client)?;
-            Sums { most, sums, totals }
+            let totals = self.weighted_totals(client)?;
+            (Sums { most, sums, totals }, self.class_total(client)?)
         };
-        let of_reciprocals = self.is_smoothed() && self.weights.is_none();
         let losses = self.losses_of(client, &sums, class_total.as_ref(), None, of_reciprocals);
         self.reduced(client, losses)
     }
@@ -216,34 +233,28 @@ impl<'a> Classes<'a> {
         client: &Client,
         gradient: TensorBinding,
     ) -> Result<TensorHandle, ReduceError> {
-        let CrossEntropy { logits, axis, .. } = self.task;
+        let (factors, scales) = (self.slices(client), self.slices(client));
+        let into = core::slice::from_ref(&gradient);
+        match self.is_smoothed() {
+            true => self.smoothed(&factors, &scales).check_into_with_results(client, into)?,
+            false => self.plain(&factors).check_into_with_results(client, into)?,
+        }
         let class_total = self.class_total(client)?;
         let class_total = class_total.as_ref();
         let (gathered, weights) = (self.slices(client), self.slices(client));
         let totals = self.weighted_totals(client)?;
-        self.gather(client, &gathered, &weights, class_total);
+        self.gather(client, &gathered, &weights);
         let divisor = match self.task.reduction {
-            LossReduction::Mean => Some(reduce(Sum, &weights).over(..).run(client)?),
+            LossReduction::Mean => Some(reduce(Sum, &weights).run(client)?),
             LossReduction::Each | LossReduction::Sum => None,
         };
-        let (factors, scales) = (self.slices(client), self.slices(client));
         self.factors(client, &factors, &scales, divisor.as_ref(), class_total);
-        let kept: Vec<usize> = (0..self.input.shape.len()).filter(|&other| other != axis).collect();
         let sums = if self.is_smoothed() {
-            let share = self.task.smoothing / self.input.shape[axis] as f64;
-            let applied = reduce(SoftmaxSumsAndTotal, logits).over(axis);
-            let applied = applied.apply(SmoothedCrossEntropyGradient { share });
-            let applied = applied.operand(&factors, &kept[..]).operand(&scales, &kept[..]);
-            let applied = match self.task.weights {
-                Some(weights) => applied.operand(weights, axis),
-                None => applied,
-            };
+            let applied = self.smoothed(&factors, &scales);
             let (most, sums, sum) = applied.run_into_with_results(client, gradient)?;
             Sums { most, sums, totals: Some(totals.unwrap_or(sum)) }
         } else {
-            let applied = reduce(SoftmaxSums, logits).over(axis).apply(CrossEntropyGradient);
-            let applied = applied.operand(&factors, &kept[..]);
-            let (most, sums) = applied.run_into_with_results(client, gradient)?;
+            let (most, sums) = self.plain(&factors).run_into_with_results(client, gradient)?;
             Sums { most, sums, totals }
         };
         self.gradients_of_classes(client, &gathered, &sums, &factors, &scales);
@@ -251,14 +262,54 @@ impl<'a> Classes<'a> {
         self.reduced(client, losses)
     }
 
+    /// The reduction of the logits whose results are applied for the gradient, without smoothing.
+    fn plain<'b>(
+        &'b self,
+        factors: &'b TensorHandle,
+    ) -> AppliedReduction<'b, SoftmaxSums, CrossEntropyGradient, TensorHandle> {
+        let CrossEntropy { logits, axis, .. } = self.task;
+        let applied = reduce(SoftmaxSums, logits).over(axis).apply(CrossEntropyGradient);
+        applied.operand(factors, self.kept_axes())
+    }
+
+    /// The same with smoothing.
+    fn smoothed<'b>(
+        &'b self,
+        factors: &'b TensorHandle,
+        scales: &'b TensorHandle,
+    ) -> AppliedReduction<'b, SoftmaxSumsAndTotal, SmoothedCrossEntropyGradient, TensorHandle> {
+        let CrossEntropy { logits, axis, smoothing, weights, .. } = self.task;
+        let share = smoothing / self.input.shape[axis] as f64;
+        let applied = reduce(SoftmaxSumsAndTotal, logits).over(axis);
+        let applied = applied.apply(SmoothedCrossEntropyGradient { share });
+        let applied = applied.operand(factors, self.kept_axes()).operand(scales, self.kept_axes());
+        match weights {
+            Some(weights) => applied.operand(weights, axis),
+            None => applied,
+        }
+    }
+
+    /// The axes of slices.
+    fn kept_axes(&self) -> Vec<usize> {
+        (0..self.input.shape.len()).filter(|&axis| axis != self.task.axis).collect()
+    }
+
+    /// The strides of the gradient along the kept dimensions.
+    fn gradient_strides(&self) -> Vec<usize> {
+        self.applied.problem().kept().iter().map(|dim| dim.output_stride).collect()
+    }
+
     /// A new tensor for the gradient by the logits.
-    pub(crate) fn new_gradient(&self, client: &Client) -> TensorHandle {
-        let shape = self.input.shape;
-        let elements: usize = shape.iter().product();
-        let element = gradient_type(self.input.element);
-        // A buffer of 0 bytes cannot be bound.
-        let handle = client.empty(elements.max(1) * element.bytes());
-        TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(element))
+    ///
+    /// # Errors
+    ///
+    /// It is larger than the device allows.
+    pub(crate) fn new_gradient(&self, client: &Client) -> Result<TensorHandle, ReduceError> {
+        let (shape, element) = (self.input.shape, gradient_type(self.input.element));
+        let strides = row_major_strides(shape);
+        let bytes = output_bytes(client, &InputSpec { strides: &strides, element, ..self.input })?;
+        let handle = client.empty(bytes);
+        Ok(TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(element)))
     }
 
     fn is_smoothed(&self) -> bool {
@@ -316,18 +367,12 @@ impl<'a> Classes<'a> {
         }
     }
 
-    fn gather(
-        &self,
-        client: &Client,
-        gathered: &TensorHandle,
-        weights: &TensorHandle,
-        class_total: Option<&TensorHandle>,
-    ) {
+    fn gather(&self, client: &Client, gathered: &TensorHandle, weights: &TensorHandle) {
         if self.slice_count() == 0 {
             return;
         }
-        // SAFETY: units past the last slice do nothing. Offsets in the logits lie inside their span,
-        // because classes that are out of range read the first element of their slice.
+        // SAFETY: units past the last slice do nothing. Offsets in the logits lie inside their
+        // span, because classes that are out of range read the first element of their slice.
         unsafe {
             gather_classes::launch_unchecked(
                 client,
@@ -336,7 +381,7 @@ impl<'a> Classes<'a> {
                 self.address(),
                 self.types(client, self.input.element, self.real),
                 self.logits(),
-                self.class_arrays(class_total),
+                self.class_arrays(None),
                 self.own(gathered),
                 self.own(weights),
                 self.kept(Lies::AsLogits),
@@ -370,7 +415,7 @@ impl<'a> Classes<'a> {
                 self.class_arrays(class_total),
                 divisor.map(|divisor| one(divisor, self.real)).into(),
                 self.upstream.as_ref().map(|(bound, _)| bound.elements()).into(),
-                list(&self.applied.companions()[3].kept),
+                list(&self.applied.companions()[2].kept),
                 self.own(factors),
                 self.own(scales),
                 self.kept(Lies::AsLosses),
@@ -436,8 +481,8 @@ impl<'a> Classes<'a> {
         let Some(gradients) = self.gradients.as_ref().filter(|_| self.slice_count() > 0) else {
             return;
         };
-        // SAFETY: units past the last slice do nothing. Classes that are out of range write the first
-        // element of their slice.
+        // SAFETY: units past the last slice do nothing. Classes that are out of range write the
+        // first element of their slice.
         unsafe {
             class_gradients::launch_unchecked(
                 client,
@@ -451,7 +496,7 @@ impl<'a> Classes<'a> {
                 self.own(factors),
                 self.own(scales),
                 gradients.elements(),
-                list(&self.applied.companions()[2].kept),
+                list(&self.gradient_strides()),
                 self.gradient_stride,
                 self.kept(Lies::AsLosses),
                 self.parameters(),
@@ -513,7 +558,8 @@ impl<'a> Classes<'a> {
         SumArraysLaunch::new(self.own(&sums.most), self.own(&sums.sums), totals.into())
     }
 
-    /// The dimensions of slices, with strides in the logits or in what has an element for each slice.
+    /// The dimensions of slices, with strides in the logits or in what has an element for each
+    /// slice.
     fn kept(&self, lies: Lies) -> SequenceArg<Dim> {
         let mut kept = SequenceArg::new();
         let targets = &self.applied.companions()[0].kept;
@@ -527,7 +573,8 @@ impl<'a> Classes<'a> {
         kept
     }
 
-    /// The types of a launch that reads elements of type `stored` and may write some of type `applied`.
+    /// The types of a launch that reads elements of type `stored` and may write some of type
+    /// `applied`.
     fn types(&self, client: &Client, stored: ElementType, applied: ElementType) -> KernelTypesArg {
         let real = memory_type(self.real);
         let or_real = |of: &Option<(Bound<'_>, ElementType)>| {
@@ -556,6 +603,17 @@ impl<'a> Classes<'a> {
             of_shard: false,
         }
     }
+}
+
+/// The most buffers that a launch of its own binds.
+fn bindings(task: &CrossEntropy<'_>, with_gradient: bool) -> usize {
+    let weighted = usize::from(task.weights.is_some());
+    let smoothed = usize::from(task.smoothing > 0.0);
+    let losses = 6 + weighted + smoothed + weighted * smoothed;
+    let (reduced, upstream) = (task.reduction == LossReduction::Mean, task.upstream.is_some());
+    let factors = 3 + weighted + weighted * smoothed + usize::from(reduced) + usize::from(upstream);
+    let gradients = 7 + weighted;
+    if with_gradient { losses.max(factors).max(gradients) } else { losses }
 }
 
 /// Where the first of two strides of each dimension leads.
@@ -588,8 +646,8 @@ fn holds(element: ElementType, number: i64) -> bool {
     }
 }
 
-/// The strides along the axes of the logits of a tensor with an element for each slice, 0 along that
-/// of the classes. Its shape lacks this axis, or has it with size 1.
+/// The strides along the axes of the logits of a tensor with an element for each slice, 0 along
+/// that of the classes. Its shape lacks this axis, or has it with size 1.
 fn slice_strides(
     what: &'static str,
     shape: &[usize],

@@ -42,8 +42,8 @@ pub(crate) struct Tensors<'a> {
 }
 
 impl<'a> Call<'a, ApplyRequest<'a>> {
-    /// Launches into a new row-major tensor for each output. Returns them with the results, if these
-    /// are wanted.
+    /// Launches into a new row-major tensor for each output. Returns them with the results, if
+    /// these are wanted.
     pub(crate) fn run(
         self,
         client: &Client,

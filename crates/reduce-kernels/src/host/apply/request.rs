@@ -500,8 +500,8 @@ impl ApplyRequest<'_> {
         self.members.map(request).transpose()
     }
 
-    /// Elements from the first to the last of output number `nth`, of which the first is that of the
-    /// problem.
+    /// Elements from the first to the last of output number `nth`, of which the first is that of
+    /// the problem.
     pub(super) fn output_span(&self, nth: usize, problem: &Problem) -> usize {
         match (nth, self.outputs[nth].strides()) {
             (0, _) => problem.output_span(),
@@ -546,9 +546,11 @@ impl ApplyRequest<'_> {
     /// Type of the elements of output number `nth`.
     fn output_type(&self, nth: usize) -> Result<ElementType, ReduceError> {
         let element = self.reduction.element;
-        let asked = self.outputs[nth].element;
-        let real = applied_type(element, self.reduction.accumulator, asked);
-        let output = asked.unwrap_or(if element.is_float() { element } else { real });
+        let asked = |output: &AppliedOutput| output.element;
+        let wide = self.outputs.iter().filter_map(asked).find(|&of| of == ElementType::F64);
+        let real = applied_type(element, self.reduction.accumulator, wide);
+        let output =
+            self.outputs[nth].element.unwrap_or(if element.is_float() { element } else { real });
         match output != ElementType::Bool {
             true => Ok(output),
             false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),

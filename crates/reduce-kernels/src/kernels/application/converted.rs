@@ -54,8 +54,8 @@ impl Integers {
     }
 }
 
-/// Values in the type of a tensor. Integers are the nearest ones, the even one of two that are as near,
-/// and the least or the largest of their type if that is nearest; NaN becomes 0.
+/// Values in the type of a tensor. Integers are the nearest ones, the even one of two that are as
+/// near, and the least or the largest of their type if that is nearest; NaN becomes 0.
 #[cube]
 pub(super) fn converted<E: Float, N: Size>(value: Vector<Real, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();

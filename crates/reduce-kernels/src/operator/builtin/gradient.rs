@@ -36,15 +36,15 @@ pub struct LayerNormGradient {
     pub count: f64,
 }
 
-/// The gradient of a cross-entropy by the logits of classes other than the one that is right, without
-/// smoothing: the softmax from [`SoftmaxSums`](super::SoftmaxSums) times the operand, and 0 where that
-/// is 0.
+/// The gradient of a cross-entropy by the logits of classes other than the one that is right,
+/// without smoothing: the softmax from [`SoftmaxSums`](super::SoftmaxSums) times the operand, and 0
+/// where that is 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct CrossEntropyGradient;
 
-/// The same with smoothing, from [`SoftmaxSumsAndTotal`](super::SoftmaxSumsAndTotal). The second operand
-/// times the third, a weight for each class, is subtracted for each share that a class has by
-/// smoothing.
+/// The same with smoothing, from [`SoftmaxSumsAndTotal`](super::SoftmaxSumsAndTotal). The second
+/// operand times the third, a weight for each class, is subtracted for each share that a class has
+/// by smoothing.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SmoothedCrossEntropyGradient {
     /// The share of each class.

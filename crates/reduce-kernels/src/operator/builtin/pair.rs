@@ -59,7 +59,8 @@ impl Map for ElementwiseSum {
     }
 }
 
-/// The first element times a factor, plus the second, in floating point: scores and an additive mask.
+/// The first element times a factor, plus the second, in floating point: scores and an additive
+/// mask.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ScaledSum {
     /// The factor, a finite number.

@@ -16,8 +16,9 @@ pub struct QuantizationScale {
     pub most: f64,
 }
 
-/// The scale and the zero point by which the elements, and 0, become integers from `least` to `most`:
-/// the number that an integer counts, and the integer that 0 becomes. Both are NaN if an element is.
+/// The scale and the zero point by which the elements, and 0, become integers from `least` to
+/// `most`: the number that an integer counts, and the integer that 0 becomes. Both are NaN if an
+/// element is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AffineQuantizationScale {
     /// The least integer.
@@ -79,7 +80,9 @@ impl AffineQuantizationScale {
         let high = select_many(second.less_than(&zero), zero, second);
         let least = Vector::<A, N>::new(parameters.get::<A>(0usize));
         let most = Vector::<A, N>::new(parameters.get::<A>(1usize));
-        let scale = (high - low) / (most - least);
+        // The difference of large elements may be infinite where that of their shares is not.
+        let steps = most - least;
+        let scale = high / steps - low / steps;
         let point = (least - low / scale).round();
         let point = select_many(point.greater_than(&most), most, point);
         let point = select_many(point.less_than(&least), least, point);
