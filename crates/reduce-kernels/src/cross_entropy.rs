@@ -2,20 +2,18 @@
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 
-use crate::{error::ReduceError, host::apply::cross_entropy::Classes};
+use crate::{
+    applied_reduction::AppliedReduction,
+    error::ReduceError,
+    host::apply::cross_entropy::{Classes, LossTask, Sums},
+    operator::builtin::{
+        CrossEntropyGradient, ElementwiseProduct, LogSoftmaxSums, RatioOfSums,
+        SmoothedCrossEntropyGradient, SoftmaxSums, SoftmaxSumsAndTotal, Sum,
+    },
+    reduction::{reduce, reduce_pair},
+};
 
-/// What becomes of the losses of slices.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum LossReduction {
-    /// Nothing: there is a loss for each slice.
-    #[default]
-    Each,
-    /// Their sum.
-    Sum,
-    /// Their sum over the weights of the slices' classes. Without weights, that is the mean over
-    /// slices that are not ignored. NaN if all are.
-    Mean,
-}
+pub use crate::host::apply::cross_entropy::LossReduction;
 
 /// A cross-entropy that is being described. It does nothing until [`run`](Self::run),
 /// [`run_with_gradient`](Self::run_with_gradient) or
@@ -61,14 +59,7 @@ pub enum LossReduction {
 #[derive(Clone, Copy, Debug)]
 #[must_use = "a cross-entropy does nothing until it is run"]
 pub struct CrossEntropy<'a> {
-    pub(crate) logits: &'a TensorHandle,
-    pub(crate) classes: &'a TensorHandle,
-    pub(crate) axis: usize,
-    pub(crate) smoothing: f64,
-    pub(crate) ignored: Option<i64>,
-    pub(crate) weights: Option<&'a TensorHandle>,
-    pub(crate) reduction: LossReduction,
-    pub(crate) upstream: Option<&'a TensorHandle>,
+    task: LossTask<'a>,
 }
 
 impl<'a> CrossEntropy<'a> {
@@ -77,43 +68,38 @@ impl<'a> CrossEntropy<'a> {
     /// `classes` are integers, one for each slice: their shape is that of the logits without
     /// `axis`, or with size 1 there.
     pub fn of(logits: &'a TensorHandle, classes: &'a TensorHandle, axis: usize) -> Self {
-        Self {
-            logits,
-            classes,
-            axis,
-            smoothing: 0.0,
-            ignored: None,
-            weights: None,
-            reduction: LossReduction::Each,
-            upstream: None,
-        }
+        let (ignored, weights, upstream) = (None, None, None);
+        let (smoothing, reduction) = (0.0, LossReduction::Each);
+        let task =
+            LossTask { logits, classes, axis, smoothing, ignored, weights, reduction, upstream };
+        Self { task }
     }
 
     /// Takes this share, from 0 to 1, from the class that is right, and gives it to all classes
     /// alike.
     pub fn smoothing(self, smoothing: f64) -> Self {
-        Self { smoothing, ..self }
+        Self { task: LossTask { smoothing, ..self.task } }
     }
 
     /// Slices of this class count for nothing, such as padding. It may be out of range.
     pub fn ignored(self, class: i64) -> Self {
-        Self { ignored: Some(class), ..self }
+        Self { task: LossTask { ignored: Some(class), ..self.task } }
     }
 
     /// A weight for each class: a tensor of one dimension.
     pub fn weights(self, weights: &'a TensorHandle) -> Self {
-        Self { weights: Some(weights), ..self }
+        Self { task: LossTask { weights: Some(weights), ..self.task } }
     }
 
     /// What becomes of the losses of slices.
     pub fn reduced(self, reduction: LossReduction) -> Self {
-        Self { reduction, ..self }
+        Self { task: LossTask { reduction, ..self.task } }
     }
 
     /// Multiplies the gradient by that of what comes behind: one element for a sum or a mean, and
     /// one for each slice without either.
     pub fn upstream(self, gradient: &'a TensorHandle) -> Self {
-        Self { upstream: Some(gradient), ..self }
+        Self { task: LossTask { upstream: Some(gradient), ..self.task } }
     }
 
     /// Launches into a new tensor of losses: of the shape of the logits without the axis, or of no
@@ -123,7 +109,7 @@ impl<'a> CrossEntropy<'a> {
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<TensorHandle, ReduceError> {
-        Classes::new(client, &self, None)?.losses(client)
+        self.losses(client, &Classes::new(client, &self.task, None)?)
     }
 
     /// Like [`run`](Self::run), and returns the gradient by the logits too, in a new row-major
@@ -136,7 +122,7 @@ impl<'a> CrossEntropy<'a> {
         self,
         client: &Client,
     ) -> Result<(TensorHandle, TensorHandle), ReduceError> {
-        let gradient = Classes::new(client, &self, None)?.new_gradient(client)?;
+        let gradient = Classes::new(client, &self.task, None)?.new_gradient(client)?;
         let losses = self.run_with_gradient_into(client, gradient.clone().binding())?;
         Ok((losses, gradient))
     }
@@ -155,7 +141,142 @@ impl<'a> CrossEntropy<'a> {
         client: &Client,
         gradient: TensorBinding,
     ) -> Result<TensorHandle, ReduceError> {
-        Classes::new(client, &self, Some(&gradient))?.losses_and_gradient(client, gradient)
+        let classes = Classes::new(client, &self.task, Some(&gradient))?;
+        self.losses_and_gradient(client, &classes, gradient)
+    }
+
+    /// The losses.
+    fn losses(&self, client: &Client, classes: &Classes<'_>) -> Result<TensorHandle, ReduceError> {
+        let LossTask { logits, axis, .. } = self.task;
+        let of_reciprocals = self.task.is_smoothed() && self.task.weights.is_none();
+        let (sums, class_total) = if of_reciprocals {
+            let sums = reduce(SoftmaxSumsAndTotal, logits).over(axis).output_type(classes.real);
+            let sums = sums.nth_output_type(1, classes.real).nth_output_type(2, classes.real);
+            let (most, sums, totals) = sums.run(client)?;
+            (Sums { most, sums, totals: Some(totals) }, None)
+        } else {
+            let sums = reduce(LogSoftmaxSums, logits).over(axis).output_type(classes.real);
+            let (most, sums) = sums.nth_output_type(1, classes.real).run(client)?;
+            let totals = self.weighted_totals(client, classes)?;
+            (Sums { most, sums, totals }, self.class_total(client, classes)?)
+        };
+        let losses = classes.losses_of(client, &sums, class_total.as_ref(), None, of_reciprocals);
+        self.summed(client, losses)
+    }
+
+    /// The losses, after the gradient was written.
+    fn losses_and_gradient(
+        &self,
+        client: &Client,
+        classes: &Classes<'_>,
+        gradient: TensorBinding,
+    ) -> Result<TensorHandle, ReduceError> {
+        let (factors, scales) = (classes.slices(client), classes.slices(client));
+        let into = core::slice::from_ref(&gradient);
+        match self.task.is_smoothed() {
+            true => self.smoothed(&factors, &scales).check_into_with_results(client, into)?,
+            false => self.plain(&factors).check_into_with_results(client, into)?,
+        }
+        let class_total = self.class_total(client, classes)?;
+        let class_total = class_total.as_ref();
+        let (gathered, weights) = (classes.slices(client), classes.slices(client));
+        let totals = self.weighted_totals(client, classes)?;
+        classes.gather(client, &gathered, &weights);
+        let divisor = match self.task.reduction {
+            LossReduction::Mean => Some(reduce(Sum, &weights).run(client)?),
+            LossReduction::Each | LossReduction::Sum => None,
+        };
+        classes.factors(client, &factors, &scales, divisor.as_ref(), class_total);
+        let sums = if self.task.is_smoothed() {
+            let applied = self.smoothed(&factors, &scales);
+            let (most, sums, sum) = applied.run_into_with_results(client, gradient)?;
+            Sums { most, sums, totals: Some(totals.unwrap_or(sum)) }
+        } else {
+            let (most, sums) = self.plain(&factors).run_into_with_results(client, gradient)?;
+            Sums { most, sums, totals }
+        };
+        classes.gradients_of_classes(client, &gathered, &sums, &factors, &scales);
+        let losses = classes.losses_of(client, &sums, class_total, Some(&gathered), true);
+        self.summed(client, losses)
+    }
+
+    /// The reduction of the logits whose results are applied for the gradient, without smoothing.
+    fn plain<'b>(
+        &'b self,
+        factors: &'b TensorHandle,
+    ) -> AppliedReduction<'b, SoftmaxSums, CrossEntropyGradient, TensorHandle> {
+        let LossTask { logits, axis, .. } = self.task;
+        let applied = reduce(SoftmaxSums, logits).over(axis).apply(CrossEntropyGradient);
+        applied.operand(factors, self.kept_axes())
+    }
+
+    /// The same with smoothing.
+    fn smoothed<'b>(
+        &'b self,
+        factors: &'b TensorHandle,
+        scales: &'b TensorHandle,
+    ) -> AppliedReduction<'b, SoftmaxSumsAndTotal, SmoothedCrossEntropyGradient, TensorHandle> {
+        let LossTask { logits, axis, smoothing, weights, .. } = self.task;
+        let share = smoothing / logits.shape()[axis] as f64;
+        let applied = reduce(SoftmaxSumsAndTotal, logits).over(axis);
+        let applied = applied.apply(SmoothedCrossEntropyGradient { share });
+        let applied = applied.operand(factors, self.kept_axes()).operand(scales, self.kept_axes());
+        match weights {
+            Some(weights) => applied.operand(weights, axis),
+            None => applied,
+        }
+    }
+
+    /// The axes of slices.
+    fn kept_axes(&self) -> Vec<usize> {
+        (0..self.task.logits.shape().len()).filter(|&axis| axis != self.task.axis).collect()
+    }
+
+    /// The sum of the weights of all classes, where labels are smoothed with them.
+    fn class_total(
+        &self,
+        client: &Client,
+        classes: &Classes<'_>,
+    ) -> Result<Option<TensorHandle>, ReduceError> {
+        match self.task.weights {
+            Some(weights) if self.task.is_smoothed() => {
+                Ok(Some(reduce(Sum, weights).over(..).output_type(classes.real).run(client)?))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The sums of logits times the weights of their classes, where labels are smoothed with them.
+    fn weighted_totals(
+        &self,
+        client: &Client,
+        classes: &Classes<'_>,
+    ) -> Result<Option<TensorHandle>, ReduceError> {
+        let LossTask { logits, axis, .. } = self.task;
+        let Some(weights) = self.task.weights.filter(|_| self.task.is_smoothed()) else {
+            return Ok(None);
+        };
+        let mut strides = vec![0; self.task.logits.shape().len()];
+        strides[axis] = weights.strides()[0];
+        let (shape, handle) = (logits.shape().to_vec(), weights.handle.clone());
+        let weights = TensorHandle::new(handle, shape, strides, weights.dtype);
+        let sums = reduce(Sum, logits).paired(&weights, ElementwiseProduct).over(axis);
+        Ok(Some(sums.output_type(classes.real).run(client)?))
+    }
+
+    /// What becomes of the losses, with the weights of their classes.
+    fn summed(
+        &self,
+        client: &Client,
+        (losses, weights): (TensorHandle, TensorHandle),
+    ) -> Result<TensorHandle, ReduceError> {
+        match self.task.reduction {
+            LossReduction::Each => Ok(losses),
+            LossReduction::Sum => reduce(Sum, &losses).keep_dims(false).run(client),
+            LossReduction::Mean => {
+                reduce_pair(RatioOfSums, &losses, &weights).keep_dims(false).run(client)
+            }
+        }
     }
 }
 

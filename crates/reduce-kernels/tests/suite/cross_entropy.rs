@@ -235,6 +235,14 @@ pub(crate) fn gradients_into(client: &Client) {
     for turn in [0, 8, 11] {
         random(shape, element, turn).check(client, element, Some([1, 72, 3]));
     }
+    // A slice of its own, without further axes.
+    let row = tensor(client, &[0f32; 4], &[4], &[1]);
+    let class = tensor(client, &[2i32], &[1], &[1]);
+    let loss = CrossEntropy::of(&row, &class, 0).reduced(LossReduction::Mean);
+    let (loss, gradient) = loss.run_with_gradient(client).unwrap();
+    let expected = 4f32.ln();
+    assert!((read::<f32>(client, &loss, 1)[0] - expected).abs() < 1e-6);
+    assert_eq!(read::<f32>(client, &gradient, 4), [0.25, 0.25, -0.75, 0.25]);
     if !matches!(client.name(), "cuda" | "hip") {
         println!("{}: not run in place", client.name());
         return;

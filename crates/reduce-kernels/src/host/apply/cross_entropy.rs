@@ -8,8 +8,6 @@ use reduce_planner::{
 
 use super::request::result_strides;
 use crate::{
-    applied_reduction::AppliedReduction,
-    cross_entropy::{CrossEntropy, LossReduction},
     element::{element_type, memory_type, storage_type},
     error::{Reason, ReduceError},
     host::{
@@ -29,14 +27,7 @@ use crate::{
         },
         geometry::{Dim, DimLaunch, DivisorLaunch},
     },
-    operator::{
-        InvalidParameter, ParametersLaunch,
-        builtin::{
-            CrossEntropyGradient, ElementwiseProduct, LogSoftmaxSums, RatioOfSums,
-            SmoothedCrossEntropyGradient, SoftmaxSums, SoftmaxSumsAndTotal, Sum,
-        },
-    },
-    reduction::{reduce, reduce_pair},
+    operator::{InvalidParameter, ParametersLaunch},
 };
 
 /// The name in messages.
@@ -45,14 +36,49 @@ const NAME: &str = "cross_entropy";
 /// Units of a cube of the launches that have a unit for each slice.
 const UNITS: u32 = 128;
 
+/// What becomes of the losses of slices.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum LossReduction {
+    /// Nothing: there is a loss for each slice.
+    #[default]
+    Each,
+    /// Their sum.
+    Sum,
+    /// Their sum over the weights of the slices' classes. Without weights, that is the mean over
+    /// slices that are not ignored. NaN if all are.
+    Mean,
+}
+
+/// What is asked for of logits and classes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct LossTask<'a> {
+    pub(crate) logits: &'a TensorHandle,
+    pub(crate) classes: &'a TensorHandle,
+    /// The axis of the classes.
+    pub(crate) axis: usize,
+    pub(crate) smoothing: f64,
+    pub(crate) ignored: Option<i64>,
+    pub(crate) weights: Option<&'a TensorHandle>,
+    pub(crate) reduction: LossReduction,
+    /// The gradient of the losses, or of their sum or mean.
+    pub(crate) upstream: Option<&'a TensorHandle>,
+}
+
+impl LossTask<'_> {
+    /// Whether all classes have a share of each slice.
+    pub(crate) fn is_smoothed(&self) -> bool {
+        self.smoothing > 0.0
+    }
+}
+
 /// The classes of slices, and all that launches have in common.
 pub(crate) struct Classes<'a> {
-    task: CrossEntropy<'a>,
+    task: LossTask<'a>,
     /// The logits and the gradient by them, with the strides of what lies beside them: losses,
     /// classes, gradients of losses and weights.
     applied: AppliedProblem,
     /// The type of losses and of what is computed.
-    real: ElementType,
+    pub(crate) real: ElementType,
     input: InputSpec<'a>,
     logits: Bound<'a>,
     classes: (Bound<'a>, ElementType),
@@ -63,13 +89,16 @@ pub(crate) struct Classes<'a> {
     grid: [u32; 3],
 }
 
-/// What the reduction of the logits gives.
+/// What the reduction of the logits gives, one of each for each slice.
 #[derive(Clone)]
-struct Sums {
-    most: TensorHandle,
-    sums: TensorHandle,
+pub(crate) struct Sums {
+    /// The largest logit.
+    pub(crate) most: TensorHandle,
+    /// The logarithm of the sum of exponentials of differences from it, or the reciprocal of that
+    /// sum.
+    pub(crate) sums: TensorHandle,
     /// The sum of the logits, each times the weight of its class.
-    totals: Option<TensorHandle>,
+    pub(crate) totals: Option<TensorHandle>,
 }
 
 impl<'a> Classes<'a> {
@@ -80,10 +109,10 @@ impl<'a> Classes<'a> {
     /// A [`ReduceError`].
     pub(crate) fn new(
         client: &Client,
-        task: &CrossEntropy<'a>,
+        task: &LossTask<'a>,
         gradient: Option<&TensorBinding>,
     ) -> Result<Self, ReduceError> {
-        let CrossEntropy { logits, classes, axis, smoothing, .. } = *task;
+        let LossTask { logits, classes, axis, smoothing, .. } = *task;
         let input = logits.spec()?;
         let rank = input.shape.len();
         if axis >= rank {
@@ -200,100 +229,6 @@ impl<'a> Classes<'a> {
         })
     }
 
-    /// The losses.
-    ///
-    /// # Errors
-    ///
-    /// A [`ReduceError`] before anything is launched.
-    pub(crate) fn losses(&self, client: &Client) -> Result<TensorHandle, ReduceError> {
-        let CrossEntropy { logits, axis, .. } = self.task;
-        let of_reciprocals = self.is_smoothed() && self.weights.is_none();
-        let (sums, class_total) = if of_reciprocals {
-            let sums = reduce(SoftmaxSumsAndTotal, logits).over(axis).output_type(self.real);
-            let sums = sums.nth_output_type(1, self.real).nth_output_type(2, self.real);
-            let (most, sums, totals) = sums.run(client)?;
-            (Sums { most, sums, totals: Some(totals) }, None)
-        } else {
-            let sums = reduce(LogSoftmaxSums, logits).over(axis).output_type(self.real);
-            let (most, sums) = sums.nth_output_type(1, self.real).run(client)?;
-            let totals = self.weighted_totals(client)?;
-            (Sums { most, sums, totals }, self.class_total(client)?)
-        };
-        let losses = self.losses_of(client, &sums, class_total.as_ref(), None, of_reciprocals);
-        self.reduced(client, losses)
-    }
-
-    /// The losses, after the gradient was written.
-    ///
-    /// # Errors
-    ///
-    /// A [`ReduceError`] before anything is launched or written.
-    pub(crate) fn losses_and_gradient(
-        &self,
-        client: &Client,
-        gradient: TensorBinding,
-    ) -> Result<TensorHandle, ReduceError> {
-        let (factors, scales) = (self.slices(client), self.slices(client));
-        let into = core::slice::from_ref(&gradient);
-        match self.is_smoothed() {
-            true => self.smoothed(&factors, &scales).check_into_with_results(client, into)?,
-            false => self.plain(&factors).check_into_with_results(client, into)?,
-        }
-        let class_total = self.class_total(client)?;
-        let class_total = class_total.as_ref();
-        let (gathered, weights) = (self.slices(client), self.slices(client));
-        let totals = self.weighted_totals(client)?;
-        self.gather(client, &gathered, &weights);
-        let divisor = match self.task.reduction {
-            LossReduction::Mean => Some(reduce(Sum, &weights).run(client)?),
-            LossReduction::Each | LossReduction::Sum => None,
-        };
-        self.factors(client, &factors, &scales, divisor.as_ref(), class_total);
-        let sums = if self.is_smoothed() {
-            let applied = self.smoothed(&factors, &scales);
-            let (most, sums, sum) = applied.run_into_with_results(client, gradient)?;
-            Sums { most, sums, totals: Some(totals.unwrap_or(sum)) }
-        } else {
-            let (most, sums) = self.plain(&factors).run_into_with_results(client, gradient)?;
-            Sums { most, sums, totals }
-        };
-        self.gradients_of_classes(client, &gathered, &sums, &factors, &scales);
-        let losses = self.losses_of(client, &sums, class_total, Some(&gathered), true);
-        self.reduced(client, losses)
-    }
-
-    /// The reduction of the logits whose results are applied for the gradient, without smoothing.
-    fn plain<'b>(
-        &'b self,
-        factors: &'b TensorHandle,
-    ) -> AppliedReduction<'b, SoftmaxSums, CrossEntropyGradient, TensorHandle> {
-        let CrossEntropy { logits, axis, .. } = self.task;
-        let applied = reduce(SoftmaxSums, logits).over(axis).apply(CrossEntropyGradient);
-        applied.operand(factors, self.kept_axes())
-    }
-
-    /// The same with smoothing.
-    fn smoothed<'b>(
-        &'b self,
-        factors: &'b TensorHandle,
-        scales: &'b TensorHandle,
-    ) -> AppliedReduction<'b, SoftmaxSumsAndTotal, SmoothedCrossEntropyGradient, TensorHandle> {
-        let CrossEntropy { logits, axis, smoothing, weights, .. } = self.task;
-        let share = smoothing / self.input.shape[axis] as f64;
-        let applied = reduce(SoftmaxSumsAndTotal, logits).over(axis);
-        let applied = applied.apply(SmoothedCrossEntropyGradient { share });
-        let applied = applied.operand(factors, self.kept_axes()).operand(scales, self.kept_axes());
-        match weights {
-            Some(weights) => applied.operand(weights, axis),
-            None => applied,
-        }
-    }
-
-    /// The axes of slices.
-    fn kept_axes(&self) -> Vec<usize> {
-        (0..self.input.shape.len()).filter(|&axis| axis != self.task.axis).collect()
-    }
-
     /// The strides of the gradient along the kept dimensions.
     fn gradient_strides(&self) -> Vec<usize> {
         self.applied.problem().kept().iter().map(|dim| dim.output_stride).collect()
@@ -312,62 +247,20 @@ impl<'a> Classes<'a> {
         Ok(TensorHandle::new_contiguous(shape.to_vec(), handle, storage_type(element)))
     }
 
-    fn is_smoothed(&self) -> bool {
-        self.task.smoothing > 0.0
-    }
-
     fn slice_count(&self) -> usize {
         self.applied.problem().outputs()
     }
 
     /// A new tensor with a number for each slice.
-    fn slices(&self, client: &Client) -> TensorHandle {
+    pub(crate) fn slices(&self, client: &Client) -> TensorHandle {
         let mut shape = self.input.shape.to_vec();
         shape.remove(self.task.axis);
         let handle = client.empty(self.slice_count().max(1) * self.real.bytes());
         TensorHandle::new_contiguous(shape, handle, storage_type(self.real))
     }
 
-    /// The sum of the weights of all classes, where labels are smoothed with them.
-    fn class_total(&self, client: &Client) -> Result<Option<TensorHandle>, ReduceError> {
-        match self.task.weights {
-            Some(weights) if self.is_smoothed() => {
-                Ok(Some(reduce(Sum, weights).over(..).output_type(self.real).run(client)?))
-            }
-            _ => Ok(None),
-        }
-    }
-
-    /// The sums of logits times the weights of their classes, where labels are smoothed with them.
-    fn weighted_totals(&self, client: &Client) -> Result<Option<TensorHandle>, ReduceError> {
-        let CrossEntropy { logits, axis, .. } = self.task;
-        let Some(weights) = self.task.weights.filter(|_| self.is_smoothed()) else {
-            return Ok(None);
-        };
-        let mut strides = vec![0; self.input.shape.len()];
-        strides[axis] = weights.strides()[0];
-        let (shape, handle) = (self.input.shape.to_vec(), weights.handle.clone());
-        let weights = TensorHandle::new(handle, shape, strides, weights.dtype);
-        let sums = reduce(Sum, logits).paired(&weights, ElementwiseProduct).over(axis);
-        Ok(Some(sums.output_type(self.real).run(client)?))
-    }
-
-    /// What becomes of the losses, with the weights of their classes.
-    fn reduced(
-        &self,
-        client: &Client,
-        (losses, weights): (TensorHandle, TensorHandle),
-    ) -> Result<TensorHandle, ReduceError> {
-        match self.task.reduction {
-            LossReduction::Each => Ok(losses),
-            LossReduction::Sum => reduce(Sum, &losses).keep_dims(false).run(client),
-            LossReduction::Mean => {
-                reduce_pair(RatioOfSums, &losses, &weights).keep_dims(false).run(client)
-            }
-        }
-    }
-
-    fn gather(&self, client: &Client, gathered: &TensorHandle, weights: &TensorHandle) {
+    /// For each slice, the logit of its class and the weight of that.
+    pub(crate) fn gather(&self, client: &Client, gathered: &TensorHandle, weights: &TensorHandle) {
         if self.slice_count() == 0 {
             return;
         }
@@ -392,7 +285,9 @@ impl<'a> Classes<'a> {
         }
     }
 
-    fn factors(
+    /// What the softmax of each slice, and the weights of classes in it, are multiplied by in the
+    /// gradient. Both are divided by `divisor` if there is one.
+    pub(crate) fn factors(
         &self,
         client: &Client,
         factors: &TensorHandle,
@@ -428,7 +323,7 @@ impl<'a> Classes<'a> {
 
     /// The loss of each slice and its weight. `gathered` are the logits of classes, if these were
     /// gathered before.
-    fn losses_of(
+    pub(crate) fn losses_of(
         &self,
         client: &Client,
         sums: &Sums,
@@ -470,7 +365,8 @@ impl<'a> Classes<'a> {
         (losses, weights)
     }
 
-    fn gradients_of_classes(
+    /// Writes the gradient by the logit of each slice's class.
+    pub(crate) fn gradients_of_classes(
         &self,
         client: &Client,
         gathered: &TensorHandle,
@@ -511,7 +407,7 @@ impl<'a> Classes<'a> {
         ClassSpec {
             ignored: self.task.ignored.filter(|&class| holds(self.classes.1, class)),
             weighted: self.weights.is_some(),
-            smoothed: self.is_smoothed(),
+            smoothed: self.task.is_smoothed(),
             of_reciprocals,
             divided,
             upstream: self.upstream.is_some(),
@@ -520,7 +416,7 @@ impl<'a> Classes<'a> {
 
     /// The share of the class that is right, and of each class by smoothing.
     fn parameters(&self) -> ParametersLaunch {
-        let CrossEntropy { smoothing, axis, .. } = self.task;
+        let LossTask { smoothing, axis, .. } = self.task;
         let each = smoothing / self.input.shape[axis] as f64;
         ParametersLaunch::of(&[1.0 - smoothing, each], storage_type(self.real))
     }
@@ -606,9 +502,9 @@ impl<'a> Classes<'a> {
 }
 
 /// The most buffers that a launch of its own binds.
-fn bindings(task: &CrossEntropy<'_>, with_gradient: bool) -> usize {
+fn bindings(task: &LossTask<'_>, with_gradient: bool) -> usize {
     let weighted = usize::from(task.weights.is_some());
-    let smoothed = usize::from(task.smoothing > 0.0);
+    let smoothed = usize::from(task.is_smoothed());
     let losses = 6 + weighted + smoothed + weighted * smoothed;
     let (reduced, upstream) = (task.reduction == LossReduction::Mean, task.upstream.is_some());
     let factors = 3 + weighted + weighted * smoothed + usize::from(reduced) + usize::from(upstream);
