@@ -4,8 +4,7 @@ use cubecl::prelude::*;
 
 use super::{
     args::KernelTypes,
-    geometry::strided,
-    geometry::{Dim, offsets},
+    geometry::{Dim, offsets, strided},
 };
 use crate::operator::{
     Applied, Operand, Operand2, Operand3, Out, Out2, Out3, Parameters, Real, Stored,

@@ -11,23 +11,22 @@ use crate::{
     element::{element_type, memory_type, storage_type},
     error::{Reason, ReduceError},
     host::{
-        arguments::count,
+        arguments::{count, merging_types},
         bound::{Bound, output_bytes},
         cache,
-        client::has_hardware_math,
         companion::list,
         types::applied_type,
     },
     input::sealed::Layout,
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, Stores},
+        args::{ApplicationTypes, KernelTypesArg},
         cross_entropy::{
             ClassArraysLaunch, ClassSpec, SumArraysLaunch, class_gradients, class_losses,
             gather_classes, gradient_factors,
         },
         geometry::{Dim, DimLaunch, DivisorLaunch},
     },
-    operator::{InvalidParameter, ParametersLaunch},
+    operator::{InvalidParameter, ParametersLaunch, Signature},
 };
 
 /// The name in messages.
@@ -479,24 +478,13 @@ impl<'a> Classes<'a> {
         let operands =
             [memory_type(self.classes.1), or_real(&self.weights), or_real(&self.upstream)];
         KernelTypesArg {
-            second: None,
             stored: memory_type(stored),
-            value: real,
-            fields: [real; 5],
-            results: [real; 3],
-            width: 1,
-            hardware_math: has_hardware_math(client),
-            chains: false,
-            same_bits: false,
-            offsets: None,
-            indices: None,
             application: Some(ApplicationTypes {
                 real,
                 outputs: [memory_type(applied); 3],
                 operands,
             }),
-            stores: Stores::Elements,
-            of_shard: false,
+            ..merging_types(client, &Signature::one(self.real, self.real, self.real))
         }
     }
 }

@@ -74,7 +74,7 @@ pub struct ClippedToNorm {
 /// What is added to a norm that is divided by.
 const CLIP_EPS: f32 = 1e-6;
 
-fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter> {
+pub(super) fn positive(name: &'static str, value: f64) -> Result<Vec<f64>, InvalidParameter> {
     match value.is_finite() && value > 0.0 {
         true => Ok(vec![value]),
         false => Err(InvalidParameter { name, value, expected: "a finite number above 0" }),

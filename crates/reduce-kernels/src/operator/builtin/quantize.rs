@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{MinMax, NormInf};
+use super::{MinMax, NormInf, applied::positive};
 use crate::operator::{
     A, AccumulatorOf, Application, Apply, InvalidParameter, One, Operands, Pair, Parameters, Real,
     Reduced, ResultsOf, Two, Value, derived::derived, element_wise::constant, finite, rules,
@@ -35,16 +35,8 @@ pub struct InScale;
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InAffineScale;
 
-fn above(name: &'static str, value: f64, least: f64) -> Result<f64, InvalidParameter> {
-    let expected = "a finite number above the least";
-    match value.is_finite() && value > least {
-        true => Ok(value),
-        false => Err(InvalidParameter { name, value, expected }),
-    }
-}
-
 derived!(QuantizationScale: One -> One = NormInf, "quantization_scale", rules::floating,
-with |scale| Ok(vec![above("most", scale.most, 0.0)?]),
+with |scale| positive("most", scale.most),
 finish scale);
 
 #[cube]
@@ -61,8 +53,14 @@ impl QuantizationScale {
 
 derived!(AffineQuantizationScale: Two -> Two = MinMax, "affine_quantization_scale", rules::floating,
 with |scale| {
-    let least = finite("least", scale.least)?;
-    Ok(vec![least, above("most", scale.most, least)?])
+    let (least, most) = (finite("least", scale.least)?, finite("most", scale.most)?);
+    match most > least {
+        true => Ok(vec![least, most]),
+        false => {
+            let expected = "above `least`";
+            Err(InvalidParameter { name: "most", value: most, expected })
+        }
+    }
 },
 finish results);
 
