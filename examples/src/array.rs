@@ -169,7 +169,7 @@ impl Array {
     ///
     /// Those of [`write`](Self::write).
     pub fn stage(&self, path: &Path) -> Result<Staged, ArrayError> {
-        if self.element == ElementType::BF16 {
+        if self.element == ElementType::BF16 || self.element.is_f8() {
             return Err(ArrayError::NotInNumPy { path: path.into(), element: self.element });
         }
         let header = Header::write(self.element, &self.shape)

@@ -12,6 +12,6 @@ mod results;
 pub use array::{Array, ArrayError};
 pub use axes::{AxesArgument, AxisError};
 pub use number::Number;
-pub use operation::{Operation, OperationError, Parameters, SecondInput};
+pub use operation::{AppliedFunction, Operation, OperationError, Parameters, SecondInput};
 pub use over::OverArgument;
 pub use results::{ResultError, download};

@@ -3,7 +3,10 @@
 use std::fmt;
 
 use half::{bf16, f16};
-use reduce_kernels::ElementType;
+use reduce_kernels::{
+    ElementType,
+    cubecl::{e4m3, e5m2},
+};
 use serde::{Serialize, Serializer};
 
 /// An element's value, exactly: f64 does not hold every 64-bit integer.
@@ -26,6 +29,12 @@ impl Number {
             bytemuck::pod_collect_to_vec::<u8, T>(bytes).into_iter().map(number).collect()
         }
         match element {
+            ElementType::F8E4M3 => {
+                all(bytes, |value: u8| Self::Float(e4m3::from_bits(value).to_f64()))
+            }
+            ElementType::F8E5M2 => {
+                all(bytes, |value: u8| Self::Float(e5m2::from_bits(value).to_f64()))
+            }
             ElementType::F16 => all(bytes, |value: f16| Self::Float(value.to_f64())),
             ElementType::BF16 => all(bytes, |value: bf16| Self::Float(value.to_f64())),
             ElementType::F32 => all(bytes, |value: f32| Self::Float(value.into())),

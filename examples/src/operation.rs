@@ -2,10 +2,11 @@
 
 use clap::Args;
 use reduce_kernels::{
-    Operator,
+    ElementType, Operator,
     by_name::{
-        AppliedName, AppliedOptions, OperatorName, OperatorOptions, PairName, PairOptions,
-        UnknownOperator, UnknownPair, with_operator, with_pair,
+        AppliedName, AppliedOptions, AppliedPairName, OperatorName, OperatorOptions, PairName,
+        PairOptions, UnknownFunction, UnknownOperator, UnknownPair, UnknownPairFunction,
+        with_operator, with_pair,
     },
     operator::{Fields, InvalidParameter},
 };
@@ -27,9 +28,13 @@ pub struct Parameters {
     /// What softmax and log_softmax divide the elements by. 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
-    /// What the largest magnitude becomes in quantize. 127 if not given.
+    /// What the largest magnitude becomes in quantize, rms_norm_quantize and add_rms_norm_quantize. If
+    /// not given, the largest number of the output's type, which is i8 if --type names no other.
     #[arg(long, allow_negative_numbers = true)]
     pub most: Option<f64>,
+    /// The factor of the elements in masked_softmax and masked_log_softmax. 1 if not given.
+    #[arg(long, allow_negative_numbers = true)]
+    pub scale: Option<f64>,
     /// The difference at which huber goes from a square to a line. 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     pub delta: Option<f64>,
@@ -51,6 +56,7 @@ impl Parameters {
             ("eps", self.eps),
             ("temperature", self.temperature),
             ("most", self.most),
+            ("scale", self.scale),
             ("delta", self.delta),
             ("absolute", self.absolute),
             ("relative", self.relative),
@@ -58,29 +64,49 @@ impl Parameters {
         all.into_iter().filter_map(|(option, value)| Some((option, value?)))
     }
 
-    /// Those of a function that results are applied with.
+    /// Those of a function that results are applied with, whose output has a type if one was asked
+    /// for.
     ///
     /// # Errors
     ///
     /// Names a parameter that the function does not take.
-    pub fn applied(&self, function: AppliedName) -> Result<AppliedOptions, OperationError> {
+    pub fn applied(
+        &self,
+        function: AppliedFunction,
+        output: Option<ElementType>,
+    ) -> Result<AppliedOptions, OperationError> {
         use AppliedName::{
-            LayerNorm, LogSoftmax, NormalizeL2, Quantize, RmsNorm, Softmax, Standardize,
+            LayerNorm, LogSoftmax, NormalizeL2, Quantize, RmsNorm, RmsNormQuantize, Softmax,
+            Standardize,
+        };
+        use AppliedPairName::{
+            AddLayerNorm, AddRmsNorm, AddRmsNormQuantize, MaskedLogSoftmax, MaskedSoftmax,
         };
         let takes: &[&str] = match function {
-            LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
-            Standardize => &["eps", "correction"],
-            Softmax | LogSoftmax => &["temperature"],
-            Quantize => &["most"],
-            _ => &[],
+            AppliedFunction::OfOne(name) => match name {
+                LayerNorm | RmsNorm | NormalizeL2 => &["eps"],
+                Standardize => &["eps", "correction"],
+                Softmax | LogSoftmax => &["temperature"],
+                Quantize => &["most"],
+                RmsNormQuantize => &["eps", "most"],
+                _ => &[],
+            },
+            AppliedFunction::OfTwo(name) => match name {
+                AddRmsNorm | AddLayerNorm => &["eps"],
+                AddRmsNormQuantize => &["eps", "most"],
+                MaskedSoftmax | MaskedLogSoftmax => &["scale"],
+                _ => &[],
+            },
         };
         self.check(function.name(), takes)?;
         let default = AppliedOptions::default();
+        let most = output.map_or(default.most, |element| reduce_kernels::quantize::Quantize::to(element).most);
         Ok(AppliedOptions {
             eps: self.eps.unwrap_or(default.eps),
             correction: self.correction.unwrap_or(default.correction),
             temperature: self.temperature.unwrap_or(default.temperature),
-            most: self.most.unwrap_or(default.most),
+            most: self.most.unwrap_or(most),
+            scale: self.scale.unwrap_or(default.scale),
         })
     }
 
@@ -93,6 +119,44 @@ impl Parameters {
         match self.given().find(|(option, _)| !takes.contains(option)) {
             Some((option, _)) => Err(OperationError::Option { name, option }),
             None => Ok(()),
+        }
+    }
+}
+
+/// The function that `--apply` names.
+#[derive(Clone, Copy, Debug)]
+pub enum AppliedFunction {
+    /// Of one input.
+    OfOne(AppliedName),
+    /// Of two inputs.
+    OfTwo(AppliedPairName),
+}
+
+impl AppliedFunction {
+    /// The function of as many inputs as are given, whose name is `name`.
+    ///
+    /// # Errors
+    ///
+    /// There is no such function of so many inputs.
+    pub fn new(name: &str, second: SecondInput) -> Result<Self, OperationError> {
+        let SecondInput { option, given } = second;
+        match given {
+            false => name.parse().map(Self::OfOne).map_err(|unknown| match name.parse() {
+                Ok(function) => OperationError::FunctionNeedsSecond { function, option },
+                Err(_) => OperationError::Function(unknown),
+            }),
+            true => name.parse().map(Self::OfTwo).map_err(|unknown| match name.parse() {
+                Ok(function) => OperationError::FunctionTakesNoSecond { function, option },
+                Err(_) => OperationError::PairFunction(unknown),
+            }),
+        }
+    }
+
+    /// The name of the function.
+    pub fn name(self) -> &'static str {
+        match self {
+            AppliedFunction::OfOne(name) => name.name(),
+            AppliedFunction::OfTwo(name) => name.name(),
         }
     }
 }
@@ -130,6 +194,31 @@ pub enum OperationError {
         /// The reduction.
         pair: PairName,
         /// The option that is missing.
+        option: &'static str,
+    },
+    /// No function of one input has this name.
+    #[error(transparent)]
+    Function(UnknownFunction),
+    /// No function of two inputs has this name.
+    #[error(transparent)]
+    PairFunction(UnknownPairFunction),
+    /// The second input of a function is missing.
+    #[error("`{function}` takes two inputs: --{option} names the second")]
+    FunctionNeedsSecond {
+        /// The function.
+        function: AppliedPairName,
+        /// The option that is missing.
+        option: &'static str,
+    },
+    /// There is a second input for a function of one.
+    #[error(
+        "`{function}` takes one input: with --{option}, --apply is one of {names}",
+        names = AppliedPairName::names()
+    )]
+    FunctionTakesNoSecond {
+        /// The function.
+        function: AppliedName,
+        /// The option of the second input.
         option: &'static str,
     },
     /// There is a second input for an operator of one.

@@ -10,6 +10,7 @@ use reduce_kernels::{
     cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::{AddLayerNorm, AddRmsNorm, CrossEntropy, LayerNorm, LossReduction, RmsNorm},
     planner::AppliedPlan,
+    quantize::{AddRmsNormQuantize, Quantize, RmsNormQuantize},
 };
 use reduce_programs::{
     Backend, BackendError, FileError, MeasureError, OnDevice, on_device, random_inputs,
@@ -79,21 +80,34 @@ enum Function {
     CrossEntropy,
     /// The mean of it and its gradient, with smoothing and an ignored class.
     CrossEntropyWithGradient,
+    /// To a type of a byte, with a scale for each row.
+    Quantize(ElementType),
+    /// To fp8 after a normalisation with a weight.
+    RmsNormQuantize,
+    /// To fp8 after the normalisation of the sum with a residual, which is an output too.
+    AddRmsNormQuantize,
 }
 
 impl Function {
-    /// Tensors of the input's shape that are read and that are written.
-    fn tensors(self) -> u64 {
+    /// Bytes of the tensors of the input's shape that are read and written.
+    fn bytes(self, place: &Case) -> u64 {
+        let bytes = place.input_bytes();
+        let quantized = place.elements() as u64;
         match self {
             Function::Plain(_)
             | Function::LayerNorm
             | Function::RmsNorm
-            | Function::CrossEntropyWithGradient => 2,
-            Function::AddRmsNorm | Function::AddLayerNorm => 4,
-            Function::CrossEntropy => 1,
+            | Function::CrossEntropyWithGradient => 2 * bytes,
+            Function::AddRmsNorm | Function::AddLayerNorm => 4 * bytes,
+            Function::CrossEntropy => bytes,
+            Function::Quantize(_) | Function::RmsNormQuantize => bytes + quantized,
+            Function::AddRmsNormQuantize => 3 * bytes + quantized,
         }
     }
 }
+
+/// Quantisation to fp8.
+const TO_F8: Quantize = Quantize::to(ElementType::F8E4M3);
 
 fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
     let function = match &stated.name[..] {
@@ -103,6 +117,10 @@ fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
         "rms_norm" => Function::RmsNorm,
         "add_rms_norm" => Function::AddRmsNorm,
         "add_layer_norm" => Function::AddLayerNorm,
+        "quantize_fp8_rows" => Function::Quantize(ElementType::F8E4M3),
+        "quantize_int8_rows" => Function::Quantize(ElementType::I8),
+        "rms_norm_fp8_rows" => Function::RmsNormQuantize,
+        "add_rms_norm_fp8_rows" => Function::AddRmsNormQuantize,
         "cross_entropy" => Function::CrossEntropy,
         "cross_entropy_with_gradient" => Function::CrossEntropyWithGradient,
         name => Function::Plain(name.parse()?),
@@ -150,7 +168,7 @@ fn time(
         _ => (last, case.place.element),
     };
     let operand = &random_inputs(client, element, &[len], &[1], Some(0))[0];
-    let bytes = case.function.tensors() * case.place.input_bytes();
+    let bytes = case.function.bytes(&case.place);
     let timed = TimedCase { client, words: &case.words, bytes, sample_seconds };
     let read = |call: usize| Read {
         input: &inputs[call % inputs.len()],
@@ -202,6 +220,20 @@ macro_rules! with_case {
             Function::AddLayerNorm => {
                 let norm = AddLayerNorm { eps }.of(input, residual, axes);
                 let $applied = norm.operand(operand, last).operand(operand, last);
+                $body
+            }
+            Function::Quantize(element) => {
+                let $applied = Quantize::to(element).of(input, axes);
+                $body
+            }
+            Function::RmsNormQuantize => {
+                let norm = RmsNormQuantize { eps, quantize: TO_F8 };
+                let $applied = norm.of_weighted(input, operand, axes);
+                $body
+            }
+            Function::AddRmsNormQuantize => {
+                let norm = AddRmsNormQuantize { eps, quantize: TO_F8 };
+                let $applied = norm.of(input, residual, axes);
                 $body
             }
             Function::CrossEntropy | Function::CrossEntropyWithGradient => $otherwise,

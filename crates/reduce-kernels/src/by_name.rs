@@ -23,6 +23,10 @@
 
 use core::{fmt, str::FromStr};
 
+use reduce_planner::ElementType;
+
+use crate::quantize::Quantize;
+
 #[doc(hidden)]
 pub use crate::two_inputs::pair_operators;
 #[doc(inline)]
@@ -41,18 +45,29 @@ pub struct AppliedOptions {
     pub correction: f64,
     /// The temperature of softmax and log-softmax; 1 by default.
     pub temperature: f64,
-    /// What the largest magnitude becomes in `quantize`; 127 by default.
+    /// What the largest magnitude becomes where elements are quantised; 127 by default.
     pub most: f64,
+    /// The factor of the elements in masked softmaxes; 1 by default.
+    pub scale: f64,
 }
 
 impl Default for AppliedOptions {
     fn default() -> Self {
-        Self { eps: 1e-5, correction: 0.0, temperature: 1.0, most: 127.0 }
+        Self { eps: 1e-5, correction: 0.0, temperature: 1.0, most: 127.0, scale: 1.0 }
     }
 }
 
-/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) that take
-/// axes, by name.
+impl AppliedOptions {
+    /// Quantisation to `most`, by default of i8.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn quantize(self) -> Quantize {
+        Quantize { most: self.most, ..Quantize::to(ElementType::I8) }
+    }
+}
+
+/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) of one
+/// tensor, by name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum AppliedName {
@@ -72,11 +87,13 @@ pub enum AppliedName {
     Standardize,
     /// [`Quantize`](crate::quantize::Quantize).
     Quantize,
+    /// [`RmsNormQuantize`](crate::quantize::RmsNormQuantize).
+    RmsNormQuantize,
 }
 
 impl AppliedName {
     /// Every function.
-    pub const ALL: [AppliedName; 7] = [
+    pub const ALL: [AppliedName; 8] = [
         AppliedName::Softmax,
         AppliedName::LogSoftmax,
         AppliedName::LayerNorm,
@@ -84,6 +101,7 @@ impl AppliedName {
         AppliedName::NormalizeL2,
         AppliedName::Standardize,
         AppliedName::Quantize,
+        AppliedName::RmsNormQuantize,
     ];
 
     /// The name: that of the function in this crate.
@@ -97,6 +115,7 @@ impl AppliedName {
             AppliedName::NormalizeL2 => "l2_normalize",
             AppliedName::Standardize => "standardize",
             AppliedName::Quantize => "quantize",
+            AppliedName::RmsNormQuantize => "rms_norm_quantize",
         }
     }
 
@@ -187,7 +206,13 @@ macro_rules! with_applied {
                 $body
             }
             $crate::by_name::AppliedName::Quantize => {
-                let $applied = $crate::quantize::Quantize { most: options.most }.of($input, $axes);
+                let $applied = options.quantize().of($input, $axes);
+                $body
+            }
+            $crate::by_name::AppliedName::RmsNormQuantize => {
+                let (eps, quantize) = (options.eps, options.quantize());
+                let $applied =
+                    $crate::quantize::RmsNormQuantize { eps, quantize }.of($input, $axes);
                 $body
             }
             _ => unreachable!("the macro has the names of its own crate"),
@@ -196,3 +221,129 @@ macro_rules! with_applied {
 }
 
 pub use with_applied;
+
+/// The functions of [`normalize`](crate::normalize) and [`quantize`](mod@crate::quantize) of two
+/// tensors, by name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum AppliedPairName {
+    /// [`AddRmsNorm`](crate::normalize::AddRmsNorm).
+    AddRmsNorm,
+    /// [`AddLayerNorm`](crate::normalize::AddLayerNorm).
+    AddLayerNorm,
+    /// [`AddRmsNormQuantize`](crate::quantize::AddRmsNormQuantize).
+    AddRmsNormQuantize,
+    /// [`MaskedSoftmax`](crate::normalize::MaskedSoftmax).
+    MaskedSoftmax,
+    /// [`MaskedLogSoftmax`](crate::normalize::MaskedLogSoftmax).
+    MaskedLogSoftmax,
+}
+
+impl AppliedPairName {
+    /// Every function.
+    pub const ALL: [AppliedPairName; 5] = [
+        AppliedPairName::AddRmsNorm,
+        AppliedPairName::AddLayerNorm,
+        AppliedPairName::AddRmsNormQuantize,
+        AppliedPairName::MaskedSoftmax,
+        AppliedPairName::MaskedLogSoftmax,
+    ];
+
+    /// The name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            AppliedPairName::AddRmsNorm => "add_rms_norm",
+            AppliedPairName::AddLayerNorm => "add_layer_norm",
+            AppliedPairName::AddRmsNormQuantize => "add_rms_norm_quantize",
+            AppliedPairName::MaskedSoftmax => "masked_softmax",
+            AppliedPairName::MaskedLogSoftmax => "masked_log_softmax",
+        }
+    }
+
+    /// The names of all functions, separated by commas.
+    #[must_use]
+    pub fn names() -> String {
+        AppliedPairName::ALL.map(AppliedPairName::name).join(", ")
+    }
+}
+
+impl fmt::Display for AppliedPairName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+/// The error for a name that no [`AppliedPairName`] has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown function `{0}` of two inputs: expected one of {names}",
+    names = AppliedPairName::names()
+)]
+pub struct UnknownPairFunction(String);
+
+impl FromStr for AppliedPairName {
+    type Err = UnknownPairFunction;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        let known = AppliedPairName::ALL.into_iter().find(|function| function.name() == name);
+        known.ok_or_else(|| UnknownPairFunction(name.to_owned()))
+    }
+}
+
+/// Evaluates an expression with the applied reduction of a function of two inputs that is known by
+/// its [`AppliedPairName`].
+///
+/// ```
+/// use reduce_kernels::{
+///     ElementType, TensorDescription,
+///     by_name::{AppliedOptions, AppliedPairName, with_applied_pair},
+/// };
+///
+/// let x = TensorDescription::row_major(ElementType::BF16, [64, 1000]);
+/// let name: AppliedPairName = "add_rms_norm".parse()?;
+/// let options = AppliedOptions::default();
+/// let elements = with_applied_pair!(name, options, &x, &x, 1, applied => {
+///     applied.problems()?.0.elements()
+/// });
+/// assert_eq!(elements, 64_000);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[doc(hidden)]
+#[macro_export]
+macro_rules! with_applied_pair {
+    ($name:expr, $options:expr, $first:expr, $second:expr, $axes:expr, $applied:ident => $body:expr) => {{
+        let options: $crate::by_name::AppliedOptions = $options;
+        let (eps, scale) = (options.eps, options.scale);
+        #[allow(unreachable_patterns, reason = "inside this crate all names are known")]
+        match $name {
+            $crate::by_name::AppliedPairName::AddRmsNorm => {
+                let $applied = $crate::normalize::AddRmsNorm { eps }.of($first, $second, $axes);
+                $body
+            }
+            $crate::by_name::AppliedPairName::AddLayerNorm => {
+                let $applied = $crate::normalize::AddLayerNorm { eps }.of($first, $second, $axes);
+                $body
+            }
+            $crate::by_name::AppliedPairName::AddRmsNormQuantize => {
+                let quantize = options.quantize();
+                let function = $crate::quantize::AddRmsNormQuantize { eps, quantize };
+                let $applied = function.of($first, $second, $axes);
+                $body
+            }
+            $crate::by_name::AppliedPairName::MaskedSoftmax => {
+                let function = $crate::normalize::MaskedSoftmax { scale };
+                let $applied = function.of($first, $second, $axes);
+                $body
+            }
+            $crate::by_name::AppliedPairName::MaskedLogSoftmax => {
+                let function = $crate::normalize::MaskedLogSoftmax { scale };
+                let $applied = function.of($first, $second, $axes);
+                $body
+            }
+            _ => unreachable!("the macro has the names of its own crate"),
+        }
+    }};
+}
+
+pub use with_applied_pair;

@@ -39,6 +39,8 @@ pub fn element_type(storage: ElemType) -> Result<ElementType, ReduceError> {
 /// ```
 pub fn storage_type(element: ElementType) -> ElemType {
     match element {
+        ElementType::F8E4M3 => ElemType::Float(FloatKind::E4M3),
+        ElementType::F8E5M2 => ElemType::Float(FloatKind::E5M2),
         ElementType::F16 => ElemType::Float(FloatKind::F16),
         ElementType::BF16 => ElemType::Float(FloatKind::BF16),
         ElementType::F32 => ElemType::Float(FloatKind::F32),

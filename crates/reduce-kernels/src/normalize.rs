@@ -27,18 +27,20 @@
 //! [`Reduction::apply`](crate::Reduction::apply).
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::ProblemError;
 
 use crate::{
     axes::Axes,
     error::ReduceError,
     input::Input,
     operator::{
-        Mapped,
+        InvalidParameter, Mapped,
         builtin::{
             ElementwiseSum, ExponentialShare, LogShare, LogSoftmaxSums, MaskedThen, MeanRstd,
             NormL2Reciprocal, RmsReciprocal, ScaledSum, ScaledThen, SoftmaxSums,
         },
     },
+    quantize::blocks_of,
     reduction::reduce,
 };
 
@@ -523,4 +525,89 @@ pub fn batch_norm(
     let axes: Vec<usize> = (0..input.shape().len()).filter(|&axis| axis != 1).collect();
     let normalized = LayerNorm { eps }.of(input, axes);
     normalized.operand(weight, 1).operand(bias, 1).run_with_results(client)
+}
+
+/// [`LayerNorm`] of groups of channels, which are axis 1: each of the `groups` is normalised over its
+/// channels and all axes behind them. `weight` and `bias` have an element for each channel.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::group_norm;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     x: &TensorHandle,
+/// #     weight: &TensorHandle,
+/// #     bias: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// // `x` has shape [batch, channels, height, width], in 32 groups of channels.
+/// let normalized = group_norm(client, x, 32, weight, bias, 1e-5)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: also for a tensor without axis 1, and for channels
+/// that are not a multiple of `groups`.
+pub fn group_norm(
+    client: &Client,
+    input: &TensorHandle,
+    groups: usize,
+    weight: &TensorHandle,
+    bias: &TensorHandle,
+    eps: f64,
+) -> Result<TensorHandle, ReduceError> {
+    let shape = input.shape().to_vec();
+    let Some(&channels) = shape.get(1) else {
+        return Err(ProblemError::AxisOutOfRange { axis: 1, rank: shape.len() }.into());
+    };
+    if groups == 0 || !channels.is_multiple_of(groups) {
+        let expected = "above 0 and divide the channels";
+        let invalid = InvalidParameter { name: "groups", value: groups as f64, expected };
+        return Err(ReduceError::parameter("group_norm", invalid));
+    }
+    let of_group = (channels / groups).max(1);
+    let grouped = blocks_of(input, 1, of_group)?;
+    let (weight, bias) = (blocks_of(weight, 0, of_group)?, blocks_of(bias, 0, of_group)?);
+    let axes: Vec<usize> = (2..=shape.len()).collect();
+    let normalized = LayerNorm { eps }.of(&grouped, axes);
+    let normalized = normalized.operand(&weight, [1, 2]).operand(&bias, [1, 2]).run(client)?;
+    let (handle, element) = (normalized.handle, normalized.dtype);
+    Ok(TensorHandle::new_contiguous(shape, handle, element))
+}
+
+/// [`LayerNorm`] of each channel of each instance, over all axes behind axis 1. `weight` and `bias`
+/// have an element for each channel.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::normalize::instance_norm;
+///
+/// # fn example(
+/// #     client: &Client,
+/// #     x: &TensorHandle,
+/// #     weight: &TensorHandle,
+/// #     bias: &TensorHandle,
+/// # ) -> Result<(), ReduceError> {
+/// // `x` has shape [batch, channels, height, width].
+/// let normalized = instance_norm(client, x, weight, bias, 1e-5)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: also for a tensor of fewer than 3 axes.
+pub fn instance_norm(
+    client: &Client,
+    input: &TensorHandle,
+    weight: &TensorHandle,
+    bias: &TensorHandle,
+    eps: f64,
+) -> Result<TensorHandle, ReduceError> {
+    let rank = input.shape().len();
+    if rank < 3 {
+        return Err(ProblemError::AxisOutOfRange { axis: 2, rank }.into());
+    }
+    let normalized = LayerNorm { eps }.of(input, (2..rank).collect::<Vec<_>>());
+    normalized.operand(weight, 1).operand(bias, 1).run(client)
 }

@@ -1,31 +1,33 @@
-//! Integers in place of floating point numbers, with a scale for each slice: of a row, of a block
-//! of an axis, or of a whole tensor.
+//! Integers or fp8 in place of wider numbers, with a scale for each slice: of a row, of a block of
+//! an axis, or of a whole tensor.
 //!
 //! ```no_run
 //! use reduce_kernels::{
-//!     ReduceError,
+//!     ElementType, ReduceError,
 //!     cubecl::{prelude::*, std::tensor::TensorHandle},
 //!     quantize::{quantize, quantize_blocks},
 //! };
 //!
 //! # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 //! // `x` has shape [tokens, features].
-//! let (values, scales) = quantize(client, x, 1)?; // i8 [tokens, features], f32 [tokens, 1]
-//! let (values, scales) = quantize_blocks(client, x, 1, 128)?; // f32 [tokens, features / 128]
+//! let (values, scales) = quantize(client, x, 1, ElementType::F8E4M3)?; // scales f32 [tokens, 1]
+//! // f32 [tokens, features / 128]
+//! let (values, scales) = quantize_blocks(client, x, 1, 128, ElementType::I8)?;
 //! # Ok(()) }
 //! ```
 //!
 //! # Numbers
 //!
-//! An element becomes the nearest integer to its quotient with the scale, and the even one of two
-//! that are as near. The quotient is a product with the reciprocal of the scale, so where it lies
-//! within an ulp of the middle between two integers, either may result.
+//! An element becomes the nearest number of the type to its quotient with the scale, and the even
+//! one of two that are as near. The quotient is a product with the reciprocal of the scale, so where
+//! it lies within an ulp of the middle between two numbers, either may result.
 //!
-//! A slice of zeros has the scale 0, and integers 0. Where the scale is below the least normal
-//! number of f32, or of f64, the integers are 0 too. A slice with NaN has the scale NaN, and one
-//! with an infinity an infinite one: integers times the scale are then NaN.
+//! A slice of zeros has the scale 0, and numbers 0. Where the scale is below the least normal number
+//! of f32, or of f64, the numbers are 0 too. A slice with NaN has the scale NaN, and one with an
+//! infinity an infinite one: numbers times the scale are then NaN. Integers of such slices are 0, and
+//! what fp8 holds of them has no meaning.
 //!
-//! A tensor of integers is dequantised by the map of any reduction:
+//! A tensor of such numbers is dequantised by the map of any reduction:
 //! `reduce(Sum, &values).paired(&scales, ElementwiseProduct)`.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
@@ -36,48 +38,105 @@ use crate::{
     axes::Axes,
     error::ReduceError,
     input::{Input, sealed::Layout},
-    operator::InvalidParameter,
+    operator::{InvalidParameter, Mapped},
+    pairs::{ElementwiseSum, reduce_pair},
     reduction::reduce,
 };
 
 pub use crate::operator::builtin::{
-    AffineQuantizationScale, InAffineScale, InScale, QuantizationScale,
+    AddNormalizedInScale, AffineQuantizationScale, InAffineScale, InScale, NormalizedInScale,
+    QuantizationScale, RmsQuantizationScale, WeightedRmsQuantizationScale,
 };
 
-/// Integers from `-most` to `most`, with the scale by which the largest magnitude of a slice
-/// becomes `most`. The output has the type i8, unless another is asked for. The result is the
-/// scale.
+/// Numbers from `-most` to `most`, with the scale by which the largest magnitude of a slice becomes
+/// `most`. The result is the scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantize {
-    /// What the largest magnitude becomes: 127 for i8, 7 for 4 bits.
+    /// What the largest magnitude becomes: 127 for i8, 448 for E4M3, 7 for integers of 4 bits.
     pub most: f64,
+    /// The type of the output.
+    pub element: ElementType,
 }
 
 /// Integers from `least` to `most`, with a scale and a zero point: an element is the difference of
-/// its integer and the zero point, times the scale. The output has the type i8, unless another is
-/// asked for. The results are the scale and the zero point, which is an integer in the type of the
-/// scale.
+/// its integer and the zero point, times the scale. The results are the scale and the zero point,
+/// which is an integer in the type of the scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct QuantizeAffine {
     /// The least integer: -128 for i8, 0 for u8.
     pub least: f64,
     /// The largest integer: 127 for i8, 255 for u8.
     pub most: f64,
+    /// The type of the output.
+    pub element: ElementType,
+}
+
+/// The largest number of a type.
+const fn most_of(element: ElementType) -> f64 {
+    match element {
+        ElementType::F8E4M3 => 448.0,
+        ElementType::F8E5M2 => 57344.0,
+        ElementType::F16 => 65504.0,
+        // The largest of f32 has 16 more bits of fraction.
+        ElementType::BF16 => f32::from_bits(0x7f7f_0000) as f64,
+        ElementType::F32 => f32::MAX as f64,
+        ElementType::F64 => f64::MAX,
+        ElementType::I8 => i8::MAX as f64,
+        ElementType::I16 => i16::MAX as f64,
+        ElementType::I32 => i32::MAX as f64,
+        ElementType::I64 => i64::MAX as f64,
+        ElementType::U8 => u8::MAX as f64,
+        ElementType::U16 => u16::MAX as f64,
+        ElementType::U32 => u32::MAX as f64,
+        ElementType::U64 => u64::MAX as f64,
+        ElementType::Bool => 1.0,
+    }
 }
 
 impl Quantize {
-    /// The integers of each slice over `axes`.
+    /// The largest magnitude of a slice becomes the largest number of the type.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, quantize::Quantize};
+    ///
+    /// assert_eq!(Quantize::to(ElementType::F8E4M3).most, 448.0);
+    /// ```
+    pub const fn to(element: ElementType) -> Self {
+        Self { most: most_of(element), element }
+    }
+
+    /// The numbers of each slice over `axes`.
     pub fn of<T: Input>(
         self,
         input: &T,
         axes: impl Into<Axes>,
     ) -> AppliedReduction<'_, QuantizationScale, InScale, T> {
         let scale = QuantizationScale { most: self.most };
-        reduce(scale, input).over(axes).apply(InScale).output_type(ElementType::I8)
+        reduce(scale, input).over(axes).apply(InScale).output_type(self.element)
     }
 }
 
 impl QuantizeAffine {
+    /// All numbers of an integer type.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, quantize::QuantizeAffine};
+    ///
+    /// let affine = QuantizeAffine::to(ElementType::I8);
+    /// assert_eq!((affine.least, affine.most), (-128.0, 127.0));
+    /// ```
+    pub const fn to(element: ElementType) -> Self {
+        let most = most_of(element);
+        let least = if element.is_float() {
+            -most
+        } else if element.is_signed() {
+            -most - 1.0
+        } else {
+            0.0
+        };
+        Self { least, most, element }
+    }
+
     /// The integers of each slice over `axes`.
     pub fn of<T: Input>(
         self,
@@ -85,58 +144,129 @@ impl QuantizeAffine {
         axes: impl Into<Axes>,
     ) -> AppliedReduction<'_, AffineQuantizationScale, InAffineScale, T> {
         let scale = AffineQuantizationScale { least: self.least, most: self.most };
-        reduce(scale, input).over(axes).apply(InAffineScale).output_type(ElementType::I8)
+        reduce(scale, input).over(axes).apply(InAffineScale).output_type(self.element)
     }
 }
 
-/// [`Quantize`] to i8 over `axes`, and the scales, which keep the axes with size 1.
+/// [`RmsNorm`](crate::normalize::RmsNorm), and [`Quantize`] of that. The results are the factor of the
+/// normalisation and the scale.
+///
+/// The normalised elements are not rounded before they are quantised. Their squares are not scaled: a
+/// mean square that overflows gives a factor of 0 and no scale.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsNormQuantize {
+    /// Added to the mean square: a finite number, 0 or more.
+    pub eps: f64,
+    /// How normalised elements are quantised.
+    pub quantize: Quantize,
+}
+
+/// The sum of two tensors, and [`RmsNormQuantize`] of it: the residual connection of a transformer's
+/// layer, and what the matrix product after it reads.
+///
+/// There is no weight: it belongs to the matrix that follows, whose rows it multiplies.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AddRmsNormQuantize {
+    /// Added to the mean square: a finite number, 0 or more.
+    pub eps: f64,
+    /// How normalised elements are quantised.
+    pub quantize: Quantize,
+}
+
+impl RmsNormQuantize {
+    /// Over `axes`, without a weight.
+    pub fn of<T: Input>(
+        self,
+        input: &T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'_, RmsQuantizationScale, NormalizedInScale, T> {
+        let Self { eps, quantize: Quantize { most, element } } = self;
+        let scale = RmsQuantizationScale { eps, most };
+        reduce(scale, input).over(axes).apply(NormalizedInScale).output_type(element)
+    }
+
+    /// Over `axes`. The axes of `weight` are the last ones of `input`, and where its extent is 1 or
+    /// it has fewer axes, its elements are repeated.
+    pub fn of_weighted<'a, T: Input>(
+        self,
+        input: &'a T,
+        weight: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, WeightedRmsQuantizationScale, NormalizedInScale, T> {
+        let Self { eps, quantize: Quantize { most, element } } = self;
+        let scale = WeightedRmsQuantizationScale { eps, most };
+        let reduction = reduce_pair(scale, input, weight).over(axes);
+        reduction.apply(NormalizedInScale).output_type(element)
+    }
+}
+
+impl AddRmsNormQuantize {
+    /// The sum of `input` and `residual`, and that normalised and quantised, over `axes`. `residual`
+    /// has the shape of `input`, or repeats its elements along axes of one.
+    pub fn of<'a, T: Input>(
+        self,
+        input: &'a T,
+        residual: &'a T,
+        axes: impl Into<Axes>,
+    ) -> AppliedReduction<'a, Mapped<ElementwiseSum, RmsQuantizationScale>, AddNormalizedInScale, T>
+    {
+        let Self { eps, quantize: Quantize { most, element } } = self;
+        let scale = RmsQuantizationScale { eps, most };
+        let reduction = reduce(scale, input).over(axes).paired(residual, ElementwiseSum);
+        reduction.apply(AddNormalizedInScale).output_types((None, Some(element)))
+    }
+}
+
+/// [`Quantize`] to a type over `axes`, and the scales, which keep the axes with size 1.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
-/// use reduce_kernels::quantize::quantize;
+/// use reduce_kernels::{ElementType, quantize::quantize};
 ///
 /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
-/// let (of_rows, scales) = quantize(client, x, 1)?;
-/// let (of_tensor, scale) = quantize(client, x, ..)?;
+/// let (of_rows, scales) = quantize(client, x, 1, ElementType::I8)?;
+/// let (of_tensor, scale) = quantize(client, x, .., ElementType::F8E4M3)?;
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
 ///
-/// A [`ReduceError`] before anything is launched, also where the device has no i8.
+/// A [`ReduceError`] before anything is launched, also where the device lacks the type.
 pub fn quantize(
     client: &Client,
     input: &TensorHandle,
     axes: impl Into<Axes>,
+    element: ElementType,
 ) -> Result<(TensorHandle, TensorHandle), ReduceError> {
-    Quantize { most: 127.0 }.of(input, axes).run_with_results(client)
+    Quantize::to(element).of(input, axes).run_with_results(client)
 }
 
-/// [`Quantize`] to i8 of each block of `block` neighbours along `axis`, and the scales: their axis
-/// has an element for each block.
+/// [`Quantize`] to a type of each block of `block` neighbours along `axis`, and the scales: their
+/// axis has an element for each block.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
-/// use reduce_kernels::quantize::quantize_blocks;
+/// use reduce_kernels::{ElementType, quantize::quantize_blocks};
 ///
 /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
 /// // `x` has shape [tokens, features], and `scales` [tokens, features / 32].
-/// let (values, scales) = quantize_blocks(client, x, 1, 32)?;
+/// let (values, scales) = quantize_blocks(client, x, 1, 32, ElementType::I8)?;
 /// # Ok(()) }
 /// ```
 ///
 /// # Errors
 ///
 /// A [`ReduceError`] before anything is launched: also where the axis has not a whole number of
-/// blocks, and where the device has no i8.
+/// blocks, and where the device lacks the type.
 pub fn quantize_blocks(
     client: &Client,
     input: &TensorHandle,
     axis: usize,
     block: usize,
+    element: ElementType,
 ) -> Result<(TensorHandle, TensorHandle), ReduceError> {
     let blocks = blocks_of(input, axis, block)?;
-    let (values, scales) = quantize(client, &blocks, axis + 1)?;
+    let (values, scales) = quantize(client, &blocks, axis + 1, element)?;
     let mut of_blocks = input.shape().to_vec();
     of_blocks[axis] /= block;
     let reshaped = |tensor: TensorHandle, shape: Vec<usize>| {

@@ -7,6 +7,10 @@ use core::{fmt, str::FromStr};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum ElementType {
+    /// 8 bits of OCP, E4M3: 4 bits of exponent, 3 of fraction, up to 448. It has NaN and no infinity.
+    F8E4M3,
+    /// 8 bits of OCP, E5M2: 5 bits of exponent, 2 of fraction, up to 57344. It has infinities and NaN.
+    F8E5M2,
     /// IEEE 754 binary16.
     F16,
     /// bfloat16: the upper half of a binary32.
@@ -37,7 +41,9 @@ pub enum ElementType {
 
 impl ElementType {
     /// Every element type: floating point, signed, unsigned, each narrow to wide; bool last.
-    pub const ALL: [ElementType; 13] = [
+    pub const ALL: [ElementType; 15] = [
+        ElementType::F8E4M3,
+        ElementType::F8E5M2,
         ElementType::F16,
         ElementType::BF16,
         ElementType::F32,
@@ -57,7 +63,11 @@ impl ElementType {
     #[must_use]
     pub const fn bytes(self) -> usize {
         match self {
-            ElementType::I8 | ElementType::U8 | ElementType::Bool => 1,
+            ElementType::F8E4M3
+            | ElementType::F8E5M2
+            | ElementType::I8
+            | ElementType::U8
+            | ElementType::Bool => 1,
             ElementType::F16 | ElementType::BF16 | ElementType::I16 | ElementType::U16 => 2,
             ElementType::F32 | ElementType::I32 | ElementType::U32 => 4,
             ElementType::F64 | ElementType::I64 | ElementType::U64 => 8,
@@ -68,6 +78,13 @@ impl ElementType {
     #[must_use]
     pub const fn is_float(self) -> bool {
         matches!(self, ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64)
+            || self.is_f8()
+    }
+
+    /// Whether the type is a floating point type of 8 bits.
+    #[must_use]
+    pub const fn is_f8(self) -> bool {
+        matches!(self, ElementType::F8E4M3 | ElementType::F8E5M2)
     }
 
     /// Whether the type is a signed integer.
@@ -80,6 +97,8 @@ impl ElementType {
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
+            ElementType::F8E4M3 => "f8e4m3",
+            ElementType::F8E5M2 => "f8e5m2",
             ElementType::F16 => "f16",
             ElementType::BF16 => "bf16",
             ElementType::F32 => "f32",

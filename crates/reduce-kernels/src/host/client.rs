@@ -75,9 +75,11 @@ impl Language {
 
     /// Whether the language has this type at all, on any device.
     fn has(self, element: ElementType) -> bool {
-        use ElementType::{BF16, Bool, I8, I16, U8, U16};
+        use ElementType::{BF16, Bool, F8E4M3, F8E5M2, I8, I16, U8, U16};
 
-        self != Self::Wgsl || !matches!(element, BF16 | Bool | I8 | I16 | U8 | U16)
+        // CubeCL has fp8 in WGSL, but only four elements at a time.
+        self != Self::Wgsl
+            || !matches!(element, F8E4M3 | F8E5M2 | BF16 | Bool | I8 | I16 | U8 | U16)
     }
 }
 

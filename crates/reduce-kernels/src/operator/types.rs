@@ -60,12 +60,14 @@ pub type TypeRule = fn(&TypeRequest) -> Option<Signature>;
 /// The type rules of this crate's operators, for use in your own.
 pub mod rules {
     use super::{ElementType, Signature, TypeRequest};
-    use ElementType::{BF16, Bool, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64};
+    use ElementType::{
+        BF16, Bool, F8E4M3, F8E5M2, F16, F32, F64, I8, I16, I32, I64, U8, U16, U32, U64,
+    };
 
     /// The rule of sums and products.
     ///
-    /// - Floating point: f16, bf16 and f32 accumulate in f32, f64 in f64. The output has the
-    ///   input's type. A caller can ask for an accumulator of f32 or f64, and for any floating
+    /// - Floating point: fp8, f16, bf16 and f32 accumulate in f32, f64 in f64. The output has the
+    ///   input's type, but f32 for fp8. A caller can ask for an accumulator of f32 or f64, and for any floating
     ///   point output. An output of f64 accumulates in f64, unless the caller asks for f32.
     /// - Integers and bools accumulate modulo 2^32, 64-bit integers modulo 2^64. The output has the
     ///   input's type, but i32 or u32 for narrower integers and u32 for bools. If a caller asks for
@@ -114,8 +116,8 @@ pub mod rules {
     /// The rule of means, variances and norms: accumulates in floating point.
     ///
     /// The accumulator is f64 if the input or a requested output is f64, otherwise f32; a caller
-    /// can ask for either. The output has the input's type if that is floating point, otherwise the
-    /// accumulator's; a caller can ask for any floating point type.
+    /// can ask for either. The output has the input's type if that is floating point of more than 8
+    /// bits, otherwise the accumulator's; a caller can ask for any floating point type.
     ///
     /// ```
     /// use reduce_kernels::{ElementType, operator::{TypeRequest, rules}};
@@ -127,7 +129,7 @@ pub mod rules {
         let TypeRequest { input, accumulator, outputs, .. } = *request;
         let default = if input == F64 || outputs.contains(&Some(F64)) { F64 } else { F32 };
         let accumulator = accumulator.unwrap_or(default);
-        let output = outputs[0].unwrap_or(if input.is_float() { input } else { accumulator });
+        let output = outputs[0].unwrap_or(computed(input, accumulator));
         let second = outputs[1].unwrap_or(output);
         let fits = matches!(accumulator, F32 | F64) && output.is_float() && second.is_float();
         let signature = Signature::one(accumulator, accumulator, output);
@@ -288,6 +290,20 @@ pub mod rules {
         }
     }
 
+    /// The type of a number that is computed from elements of `input` in the type `accumulator`, if
+    /// the caller asks for none: that of the elements if it is a floating point type of 16 bits or
+    /// more, and otherwise the accumulator's. A type of 8 bits has no room for sums.
+    ///
+    /// ```
+    /// use reduce_kernels::{ElementType, operator::rules};
+    ///
+    /// assert_eq!(rules::computed(ElementType::F16, ElementType::F32), ElementType::F16);
+    /// assert_eq!(rules::computed(ElementType::F8E4M3, ElementType::F32), ElementType::F32);
+    /// ```
+    pub fn computed(input: ElementType, accumulator: ElementType) -> ElementType {
+        if input.is_float() && !input.is_f8() { input } else { accumulator }
+    }
+
     /// The type in which values of `input` are compared: f32, i32 or u32 for types of at most 32
     /// bits, otherwise the type itself.
     ///
@@ -298,7 +314,7 @@ pub mod rules {
     /// ```
     pub fn held(input: ElementType) -> ElementType {
         match input {
-            F16 | BF16 | F32 => F32,
+            F8E4M3 | F8E5M2 | F16 | BF16 | F32 => F32,
             F64 => F64,
             I8 | I16 | I32 => I32,
             I64 => I64,
@@ -352,6 +368,8 @@ pub mod rules {
         fn sums_accumulate_as_documented() {
             assert_eq!(accumulated(F16, None, None), Some((F32, F32, F16)));
             assert_eq!(accumulated(BF16, None, Some(F32)), Some((F32, F32, F32)));
+            assert_eq!(accumulated(F8E5M2, None, None), Some((F32, F32, F32)));
+            assert_eq!(accumulated(F8E4M3, None, Some(F8E4M3)), Some((F32, F32, F8E4M3)));
             assert_eq!(accumulated(F32, None, Some(F64)), Some((F64, F64, F64)));
             assert_eq!(accumulated(F32, Some(F64), None), Some((F64, F64, F32)));
             assert_eq!(accumulated(F64, Some(F32), None), Some((F32, F32, F64)));
@@ -382,6 +400,7 @@ pub mod rules {
             assert_eq!(result(floating(&request(F32, Some(U32)))), None);
             assert_eq!(result(select(&request(F16, None))), Some((F32, F16)));
             assert_eq!(result(select(&request(I8, None))), Some((I32, I8)));
+            assert_eq!(result(select(&request(F8E4M3, None))), Some((F32, F8E4M3)));
             assert_eq!(result(select(&request(U64, Some(F64)))), Some((U64, F64)));
             assert_eq!(result(select(&request(F32, Some(I32)))), None);
             assert_eq!(result(select(&request(U8, Some(Bool)))), None);

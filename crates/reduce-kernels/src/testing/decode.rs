@@ -10,6 +10,9 @@ pub(super) fn decode(element: ElementType, bytes: &[u8]) -> Vec<f64> {
         };
     }
     match element {
+        ElementType::F8E4M3 => bytes.iter().map(|&bits| f8_e4m3(bits)).collect(),
+        // Its bits are the upper half of a binary16.
+        ElementType::F8E5M2 => bytes.iter().map(|&bits| half(u16::from(bits) << 8)).collect(),
         ElementType::F16 => {
             bytes.as_chunks().0.iter().map(|&of| half(u16::from_le_bytes(of))).collect()
         }
@@ -42,17 +45,37 @@ fn half(bits: u16) -> f64 {
     if bits >> 15 == 1 { -magnitude } else { magnitude }
 }
 
+/// The number of 8 bits of OCP's E4M3. It has no infinity, and its largest exponent is one of
+/// numbers but for NaN.
+fn f8_e4m3(bits: u8) -> f64 {
+    let (exponent, fraction) = (i32::from(bits >> 3 & 15), f64::from(bits & 7) / 8.0);
+    let magnitude = match (exponent, bits & 7) {
+        (0, _) => fraction * 2f64.powi(-6),
+        (15, 7) => f64::NAN,
+        _ => (1.0 + fraction) * 2f64.powi(exponent - 7),
+    };
+    if bits >> 7 == 1 { -magnitude } else { magnitude }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{decode, half};
+    use super::{decode, f8_e4m3, half};
     use reduce_planner::ElementType;
 
-    /// Protects the widening of 16-bit floating point: all of f16, and a bf16.
+    /// Protects the widening of narrow floating point: all of f16 and of fp8, and a bf16.
     #[test]
-    fn sixteen_bits() {
+    fn narrow_floats() {
         for bits in 0..=u16::MAX {
             let (found, expected) = (half(bits), ::half::f16::from_bits(bits).to_f64());
             assert!(found == expected || (found.is_nan() && expected.is_nan()), "{bits:#x}");
+        }
+        let same =
+            |found: f64, expected: f64| found == expected || (found.is_nan() && expected.is_nan());
+        for bits in 0..=u8::MAX {
+            let expected = cubecl::e4m3::from_bits(bits).to_f64();
+            assert!(same(f8_e4m3(bits), expected), "{bits:#x}");
+            let expected = cubecl::e5m2::from_bits(bits).to_f64();
+            assert!(same(decode(ElementType::F8E5M2, &[bits])[0], expected), "{bits:#x}");
         }
         let bytes = ::half::bf16::from_f32(-1.5).to_le_bytes();
         assert_eq!(decode(ElementType::BF16, &bytes), [-1.5]);

@@ -6,7 +6,7 @@ use half::{bf16, f16};
 use rand::{SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     Device, ElementType, Operator, ReduceError, Reduction,
-    cubecl::{prelude::*, std::tensor::TensorHandle},
+    cubecl::{e4m3, e5m2, prelude::*, std::tensor::TensorHandle},
     device_of,
     operator::{Arity, One},
     planner::{Plan, Problem, row_major_strides, span},
@@ -50,6 +50,8 @@ macro_rules! element {
     };
 }
 
+element!(F8E4M3: F8E4M3, |v| F8E4M3(e4m3::from_f64(v).to_bits()), |v: F8E4M3| e4m3::from_bits(v.0).to_f64());
+element!(F8E5M2: F8E5M2, |v| F8E5M2(e5m2::from_f64(v).to_bits()), |v: F8E5M2| e5m2::from_bits(v.0).to_f64());
 element!(f16: F16, f16::from_f64, f16::to_f64);
 element!(bf16: BF16, bf16::from_f64, bf16::to_f64);
 element!(f32: F32, |v| v as f32, |v| v as f64);
@@ -64,6 +66,16 @@ element!(u32: U32, |v| v as u32, |v| v as f64);
 element!(u64: U64, |v| v as u64, |v| v as f64);
 element!(Truth: Bool, |v| Truth(u8::from(v != 0.0)), |v: Truth| f64::from(v.0));
 
+/// The bits of OCP's E4M3.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(crate) struct F8E4M3(pub u8);
+
+/// The bits of OCP's E5M2.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
+#[repr(transparent)]
+pub(crate) struct F8E5M2(pub u8);
+
 /// A bool as tensors hold it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(transparent)]
@@ -73,7 +85,7 @@ pub(crate) struct Truth(pub u8);
 macro_rules! with_element {
     ($element:expr, $type:ident => $body:expr) => {
         with_element!(@ $element, $type, $body;
-            F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64,
+            F8E4M3 $crate::run::F8E4M3, F8E5M2 $crate::run::F8E5M2, F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64,
             U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::run::Truth)
     };
     (@ $element:expr, $type:ident, $body:expr; $($name:ident $of:ty),*) => {
@@ -278,6 +290,8 @@ pub(crate) fn tolerance(
     };
     let accumulator = if wide { f64::EPSILON } else { f64::from(f32::EPSILON) };
     let rounding = match output {
+        ElementType::F8E4M3 => 2f64.powi(-4),
+        ElementType::F8E5M2 => 2f64.powi(-3),
         ElementType::F16 => 1e-3,
         ElementType::BF16 => 8e-3,
         ElementType::F32 => f64::from(f32::EPSILON),

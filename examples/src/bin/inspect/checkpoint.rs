@@ -163,6 +163,8 @@ impl Checkpoint {
 /// The library's name for a type of the format, if it reduces it.
 pub(crate) fn element_of(dtype: Dtype) -> Option<ElementType> {
     match dtype {
+        Dtype::F8_E4M3 => Some(ElementType::F8E4M3),
+        Dtype::F8_E5M2 => Some(ElementType::F8E5M2),
         Dtype::F16 => Some(ElementType::F16),
         Dtype::BF16 => Some(ElementType::BF16),
         Dtype::F32 => Some(ElementType::F32),

@@ -12,7 +12,8 @@ use std::{
 
 use clap::Parser;
 use reduce_examples::{
-    AxesArgument, AxisError, Operation, OperationError, OverArgument, Parameters, SecondInput,
+    AppliedFunction, AxesArgument, AxisError, Operation, OperationError, OverArgument, Parameters,
+    SecondInput,
 };
 use reduce_kernels::{
     Device, ElementType, ReduceError,
@@ -344,7 +345,9 @@ impl Arguments {
     /// A reduction, or an application of one.
     fn other_work(&self) -> Result<Work, Stop> {
         if let Some(function) = self.apply {
-            return Ok(Work::Application(function, self.parameters.applied(function)?));
+            let of_one = AppliedFunction::OfOne(function);
+            let options = self.parameters.applied(of_one, self.output_type)?;
+            return Ok(Work::Application(function, options));
         }
         let second = SecondInput { option: "second", given: self.second.is_some() };
         let op = self.op.as_deref().unwrap_or_default();

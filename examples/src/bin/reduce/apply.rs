@@ -1,14 +1,16 @@
 //! `--apply`: a function of each slice that gives an array of the input's shape.
 
-use std::{io, iter};
+use std::io;
 
-use reduce_examples::{Array, Number, OperationError, ResultError, download};
+use reduce_examples::{
+    AppliedFunction, Array, Number, OperationError, ResultError, SecondInput, download,
+};
 use reduce_kernels::{
     Axes, ElementType, Input, Operator, ReduceError, TensorDescription,
-    by_name::{AppliedName, AppliedOptions, with_applied},
+    by_name::{AppliedOptions, with_applied, with_applied_pair},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::AppliedReduction,
-    operator::{Apply, Arity, Fields, One},
+    operator::{Apply, Arity, Fields},
     planner::{AppliedKind, AppliedPlan, Choice, row_major_strides},
     quantize::blocks_of,
 };
@@ -17,29 +19,57 @@ use serde::Serialize;
 
 use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
 
+/// Evaluates an expression with the application of a function. `$second` is read by those of two
+/// inputs alone.
+macro_rules! with_function {
+    ($function:expr, $options:expr, $input:expr, $second:expr, $axes:expr, $applied:ident => $body:expr) => {
+        match $function {
+            AppliedFunction::OfOne(name) => {
+                with_applied!(name, $options, $input, $axes, $applied => $body)
+            }
+            AppliedFunction::OfTwo(name) => {
+                with_applied_pair!(name, $options, $input, $second, $axes, $applied => $body)
+            }
+        }
+    };
+}
+
 impl Arguments {
     /// The function and what it depends on; options that it does not have are a mistake.
-    pub(crate) fn applied(&self) -> Result<Option<(AppliedName, AppliedOptions)>, ArgumentError> {
-        let Some(function) = self.apply else { return Ok(None) };
-        let options = self.parameters.applied(function)?;
+    pub(crate) fn applied(
+        &self,
+    ) -> Result<Option<(AppliedFunction, AppliedOptions)>, ArgumentError> {
+        let Some(name) = &self.apply else { return Ok(None) };
+        let second = SecondInput { option: "with", given: self.with.is_some() };
+        let function = AppliedFunction::new(name, second)?;
+        let options = self.parameters.applied(function, self.result_type)?;
         self.check_no_selection(function.name())?;
-        let others = [("keepdims", self.keepdims), ("accumulate", self.accumulate.is_some())];
+        let others = [
+            ("keepdims", self.keepdims),
+            ("accumulate", self.accumulate.is_some()),
+            // Blocks of the second input would have to be those of the first.
+            ("block", self.block.is_some() && second.given),
+        ];
         if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
             return Err(OperationError::Option { name: function.name(), option }.into());
         }
-        let any = TensorDescription::row_major(ElementType::F32, [1, 1]);
-        let results = with_applied!(function, options, &any, 1, applied => results_of(&applied));
-        let outputs = if self.output.len() > 1 { 1 + results } else { 1 };
-        self.check_files(function.name(), outputs)?;
+        let (outputs, results) = counts_of(function, options);
+        let most = if self.output.len() > outputs { outputs + results } else { outputs };
+        self.check_files(function.name(), most)?;
         Ok(Some((function, options)))
     }
 }
 
-/// Number of results that are applied.
-fn results_of<O: Operator, F: Apply<Results = O::Results>, T: Input>(
+/// Numbers of outputs and of results that are applied, of a function.
+pub(crate) fn counts_of(function: AppliedFunction, options: AppliedOptions) -> (usize, usize) {
+    let any = TensorDescription::row_major(ElementType::F32, [1, 1]);
+    with_function!(function, options, &any, &any, 1, applied => counts(&applied))
+}
+
+fn counts<O: Operator, F: Apply<Results = O::Results>, T: Input>(
     _applied: &AppliedReduction<'_, O, F, T>,
-) -> usize {
-    O::Results::COUNT
+) -> (usize, usize) {
+    (F::Outputs::COUNT, O::Results::COUNT)
 }
 
 /// What the program tells about an applied reduction.
@@ -73,7 +103,7 @@ struct Refused {
 /// An applied reduction to run.
 #[derive(Clone, Copy)]
 pub(crate) struct Work<'a> {
-    pub(crate) function: AppliedName,
+    pub(crate) function: AppliedFunction,
     pub(crate) options: AppliedOptions,
     pub(crate) output: Option<ElementType>,
     /// Whether the results that are applied are wanted too.
@@ -81,6 +111,8 @@ pub(crate) struct Work<'a> {
     /// The axis that is split into blocks, and the elements of a block.
     pub(crate) block: Option<(usize, usize)>,
     pub(crate) input: &'a Array,
+    /// The second input of a function of two.
+    pub(crate) second: Option<&'a Array>,
     pub(crate) axes: &'a [usize],
 }
 
@@ -94,11 +126,14 @@ impl OnDevice for Work<'_> {
             None => (whole, self.axes.to_vec()),
         };
         let axes = || Axes::List(axes.clone());
-        let choice = with_applied!(self.function, self.options, &tensor, axes(), applied => {
+        let uploaded = self.second.map(|second| upload(client, second));
+        let second = uploaded.as_ref().unwrap_or(&tensor);
+        let (function, options) = (self.function, self.options);
+        let choice = with_function!(function, options, &tensor, second, axes(), applied => {
             self.typed(applied).choose(client)?
         });
         let (outputs, microseconds) = time(client, || {
-            with_applied!(self.function, self.options, &tensor, axes(), applied => {
+            with_function!(function, options, &tensor, second, axes(), applied => {
                 Ok(self.outputs(client, self.typed(applied))?)
             })
         })?;
@@ -113,31 +148,35 @@ impl OnDevice for Work<'_> {
                 array.strides = row_major_strides(&array.shape);
             }
         }
-        let report = self.report(backend, name, client.name(), choice, &arrays[0], microseconds);
+        let report = self.report(backend, name, client.name(), choice, &arrays, microseconds);
         Ok((report, arrays))
     }
 }
 
 impl Work<'_> {
-    /// The output, and the results if they are wanted.
-    fn outputs<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
+    /// The outputs, and the results if they are wanted.
+    fn outputs<O: Operator, F: Apply<Results = O::Results>>(
         self,
         client: &Client,
         applied: AppliedReduction<'_, O, F, TensorHandle>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         if !self.with_results {
-            return Ok(vec![applied.run(client)?]);
+            return Ok(F::Outputs::into_list(applied.run(client)?));
         }
-        let (output, results) = applied.run_with_results(client)?;
-        Ok(iter::once(output).chain(O::Results::into_list(results)).collect())
+        let (outputs, results) = applied.run_with_results(client)?;
+        Ok([F::Outputs::into_list(outputs), O::Results::into_list(results)].concat())
     }
 
-    fn typed<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
+    /// The type is that of the last output: a sum that is an output too keeps its own.
+    fn typed<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
         self,
         applied: AppliedReduction<'a, O, F, T>,
     ) -> AppliedReduction<'a, O, F, T> {
+        let last = F::Outputs::COUNT - 1;
         match self.output {
-            Some(element) => applied.output_type(element),
+            Some(element) => {
+                applied.output_types(F::Outputs::each(|nth| (nth == last).then_some(element)))
+            }
             None => applied,
         }
     }
@@ -148,11 +187,15 @@ impl Work<'_> {
         device: &str,
         compiler: &'static str,
         choice: Choice<AppliedPlan>,
-        array: &Array,
+        arrays: &[Array],
         microseconds: f64,
     ) -> Report {
+        let outputs = arrays.iter().filter(|array| array.shape == self.input.shape);
+        let written: usize = outputs.map(|array| array.element.bytes()).sum();
+        let read = self.second.map_or(0, |second| second.bytes.len());
+        let array = &arrays[0];
         let elements: usize = array.shape.iter().product();
-        let bytes = elements * (self.input.element.bytes() + array.element.bytes());
+        let bytes = elements * (self.input.element.bytes() + written) + read;
         Report {
             apply: self.function.name(),
             dtype: self.input.element,

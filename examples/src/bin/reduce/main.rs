@@ -9,12 +9,15 @@ use std::{
 
 use clap::Parser;
 use reduce_examples::{
-    Array, AxesArgument, Number, Operation, OperationError, Parameters, ResultError, SecondInput,
-    download,
+    AppliedFunction, Array, AxesArgument, Number, Operation, OperationError, Parameters,
+    ResultError, SecondInput, download,
 };
 use reduce_kernels::{
     Axes, ElementType, Operator, Reduction,
-    by_name::{AppliedName, AppliedOptions, OperatorName, PairName, with_operator, with_pair},
+    by_name::{
+        AppliedName, AppliedOptions, AppliedPairName, OperatorName, PairName, with_operator,
+        with_pair,
+    },
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::Arity,
     pairs::reduce_pair,
@@ -56,8 +59,9 @@ struct Arguments {
     )]
     op: Option<String>,
     /// A second array, for an operator of two inputs. Its axes are the last ones of the first
-    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated.
-    #[arg(long, value_name = "FILE", conflicts_with = "apply")]
+    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated. For a function
+    /// of two inputs, the residual or the mask.
+    #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     #[arg(
         long,
@@ -65,11 +69,12 @@ struct Arguments {
         value_name = "FUNCTION",
         help = format!(
             "Instead of an operator, a function that applies the results of reductions to each \
-             element: one of {}",
-            AppliedName::names()
+             element: one of {}; with --with, one of {}",
+            AppliedName::names(),
+            AppliedPairName::names()
         )
     )]
-    apply: Option<AppliedName>,
+    apply: Option<String>,
     /// Apply the results of each block of so many neighbours along the one axis, which must be a
     /// whole number of blocks.
     #[arg(long, value_name = "ELEMENTS", requires = "apply")]
@@ -106,8 +111,8 @@ struct Arguments {
         long = "type",
         value_name = "TYPE",
         help = format!(
-            "The type of the result, or of the first of several: one of {}. If not given, the \
-             operator's own for the input's",
+            "The type of the result, or of the first of several, or of the last output of a \
+             function that is applied: one of {}. If not given, the operator's own for the input's",
             ElementType::names()
         )
     )]
@@ -121,8 +126,8 @@ struct Arguments {
     #[arg(long, default_value_t)]
     numerics: Numerics,
     /// Write the result to this .npy file; for an operator with several results, a file for each:
-    /// LOW.npy,HIGH.npy. Of a function that is applied, files beyond the first take the results
-    /// that are applied, such as the scales of quantize.
+    /// LOW.npy,HIGH.npy. Of a function that is applied, files beyond those of its outputs take the
+    /// results that are applied, such as the scales of quantize.
     #[arg(long, value_delimiter = ',')]
     output: Vec<PathBuf>,
     #[arg(long, help = BACKEND_HELP)]
@@ -359,19 +364,22 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
 
 fn run_applied(
     arguments: &Arguments,
-    function: AppliedName,
+    function: AppliedFunction,
     options: AppliedOptions,
 ) -> Result<(), Box<dyn Error>> {
     let (input, axes) = arguments.read()?;
     let output = arguments.result_type;
-    let with_results = arguments.output.len() > 1;
+    let (outputs, _) = apply::counts_of(function, options);
+    let with_results = arguments.output.len() > outputs;
+    let second = arguments.with.as_deref().map(Array::read).transpose()?;
     let block = match (arguments.block, &axes[..]) {
         (Some(block), &[axis]) => Some((axis, block)),
         (Some(_), axes) => return Err(ArgumentError::BlockAxes { axes: axes.len() }.into()),
         (None, _) => None,
     };
     let input = &input;
-    let work = apply::Work { function, options, output, with_results, block, input, axes: &axes };
+    let (axes, second) = (&axes[..], second.as_ref());
+    let work = apply::Work { function, options, output, with_results, block, input, second, axes };
     let (report, arrays) = on_device(arguments.backend, work)??;
     arguments.write(&arrays)?;
     if arguments.json {

@@ -26,7 +26,7 @@ use crate::{
         },
         geometry::{Dim, DimLaunch, DivisorLaunch},
     },
-    operator::{InvalidParameter, ParametersLaunch, Signature},
+    operator::{InvalidParameter, ParametersLaunch, Signature, rules},
 };
 
 /// The name in messages.
@@ -518,7 +518,7 @@ fn one(tensor: &TensorHandle, element: ElementType) -> BufferArg {
 
 /// The type of gradients by logits of a type.
 fn gradient_type(logits: ElementType) -> ElementType {
-    if logits.is_float() { logits } else { applied_type(logits, None, None) }
+    rules::computed(logits, applied_type(logits, None, None))
 }
 
 /// Whether an integer type has this number.

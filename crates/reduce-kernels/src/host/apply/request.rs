@@ -41,7 +41,7 @@ use crate::{
         pairwise::needs_chains,
         team::Team,
     },
-    operator::{ApplyRef, OperatorRef, Signature},
+    operator::{ApplyRef, OperatorRef, Signature, rules},
 };
 
 /// Everything that decides how an applied reduction is launched, apart from its buffers and its
@@ -549,8 +549,7 @@ impl ApplyRequest<'_> {
         let asked = |output: &AppliedOutput| output.element;
         let wide = self.outputs.iter().filter_map(asked).find(|&of| of == ElementType::F64);
         let real = applied_type(element, self.reduction.accumulator, wide);
-        let output =
-            self.outputs[nth].element.unwrap_or(if element.is_float() { element } else { real });
+        let output = self.outputs[nth].element.unwrap_or(rules::computed(element, real));
         match output != ElementType::Bool {
             true => Ok(output),
             false => Err(Reason::AppliedType { apply: self.apply.0.name, output }.into()),

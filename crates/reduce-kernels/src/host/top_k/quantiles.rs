@@ -32,7 +32,7 @@ use crate::{
             places::{Placing, WORDS_OF_QUANTILE, place_quantiles},
         },
     },
-    operator::{Operator, OperatorRef, builtin::CountNumbers},
+    operator::{Operator, OperatorRef, builtin::CountNumbers, rules},
 };
 
 /// Units of a cube of the launches beside the selection.
@@ -332,8 +332,7 @@ fn types(
     output: Option<ElementType>,
 ) -> Result<(ElementType, ElementType), ReduceError> {
     let real = applied_type(element, None, output);
-    let usual = if element.is_float() { element } else { ElementType::F32 };
-    let output = output.unwrap_or(usual);
+    let output = output.unwrap_or(rules::computed(element, ElementType::F32));
     match output.is_float() {
         true => Ok((real, output)),
         false => Err(Reason::QuantileType { found: output }.into()),

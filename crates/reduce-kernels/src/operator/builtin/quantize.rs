@@ -1,11 +1,15 @@
-//! Scales of integers that stand for floating point numbers, and their application.
+//! Scales of narrow numbers that stand for wider ones, and their application.
 
 use cubecl::prelude::*;
 
-use super::{MinMax, NormInf, applied::positive};
+use super::{MinMax, NormInf, applied::positive, norm::hypotenuse};
 use crate::operator::{
-    A, AccumulatorOf, Application, Apply, InvalidParameter, One, Operands, Pair, Parameters, Real,
-    Reduced, ResultsOf, Two, Value, derived::derived, element_wise::constant, finite, rules,
+    A, AccumulatorOf, Application, Apply, B, Blocks, Definition, In, InvalidParameter, One,
+    Operands, Operator, Out, Out2, Pair, ParameterRule, Parameters, Position, Real, Reduced,
+    ResultsOf, Two, TypeRule, Value,
+    derived::{block_of_pushes, derived},
+    element_wise::{constant, is_nan},
+    finite, not_negative, rules,
 };
 
 /// The largest magnitude over `most`: the number that an integer counts, if the largest magnitude
@@ -34,6 +38,35 @@ pub struct InScale;
 /// The element over the first result, plus the second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct InAffineScale;
+
+/// The factor of RMS normalisation, and the scale by which the largest magnitude of the normalised
+/// elements becomes `most`. Squares are not scaled, so they may overflow. Both are NaN if an element
+/// is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct RmsQuantizationScale {
+    /// Added to the mean square, 0 or more.
+    pub eps: f64,
+    /// What the largest magnitude becomes, above 0.
+    pub most: f64,
+}
+
+/// [`RmsQuantizationScale`] of elements that are normalised and then multiplied by those of the second
+/// input, their weights.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WeightedRmsQuantizationScale {
+    /// Added to the mean square, 0 or more.
+    pub eps: f64,
+    /// What the largest magnitude becomes, above 0.
+    pub most: f64,
+}
+
+/// The element times the first result and the operand, over the second result, which is a scale.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NormalizedInScale;
+
+/// The sum of the element and the operand, and that sum as [`NormalizedInScale`] makes it.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct AddNormalizedInScale;
 
 derived!(QuantizationScale: One -> One = NormInf, "quantization_scale", rules::floating,
 with |scale| positive("most", scale.most),
@@ -73,7 +106,6 @@ impl AffineQuantizationScale {
     ) -> ResultsOf<Two, N> {
         let zero = Vector::<A, N>::from_int(0);
         let (first, second) = (accumulator.first, Vector::<A, N>::cast_from(accumulator.second));
-        // Comparisons keep a NaN, which a minimum may drop.
         let low = select_many(first.greater_than(&zero), zero, first);
         let high = select_many(second.less_than(&zero), zero, second);
         let least = Vector::<A, N>::new(parameters.get::<A>(0usize));
@@ -86,6 +118,10 @@ impl AffineQuantizationScale {
         let point = select_many(point.less_than(&least), least, point);
         let of_zeros = max(least, min(most, zero));
         let point = select_many(scale.equal(&zero), of_zeros, point);
+        // NVIDIA's Vulkan driver drops a NaN in the selections above as a minimum does.
+        let is_nan = is_nan::<A, N>(first);
+        let scale = select_many(is_nan, first, scale);
+        let point = select_many(is_nan, first, point);
         Pair::new(Vector::cast_from(scale), Vector::cast_from(point))
     }
 }
@@ -132,4 +168,140 @@ fn reciprocal<N: Size>(scale: Vector<Real, N>) -> Vector<Real, N> {
     let least = constant::<Real>(f32::MIN_POSITIVE, f64::MIN_POSITIVE);
     let is_small = scale.less_than(&Vector::new(least));
     select_many(is_small, Vector::from_int(0), Vector::from_int(1) / scale)
+}
+
+/// The rule for the parameters of RMS normalisation before quantisation: the root of `eps`, and
+/// `most`.
+fn rms_parameters(eps: f64, most: f64) -> Result<Vec<f64>, InvalidParameter> {
+    let root = not_negative("eps", eps)?.sqrt();
+    Ok([vec![root], positive("most", most)?].concat())
+}
+
+/// The factor of the elements and the scale, from the sum of the squares and the largest magnitude.
+#[cube]
+fn factor_and_scale<N: Size>(
+    accumulator: Pair<A, B, N>,
+    count: usize,
+    parameters: &Parameters,
+) -> Pair<Out, Out2, N> {
+    let root = (accumulator.first / Vector::cast_from(count)).sqrt();
+    let least = Vector::new(parameters.get::<A>(0usize));
+    let factor = Vector::<A, N>::from_int(1) / hypotenuse::<N>(root, least);
+    let most = Vector::<A, N>::new(parameters.get::<A>(1usize));
+    let scale = Vector::<A, N>::cast_from(accumulator.second) * factor / most;
+    // The largest magnitude knows no NaN, and drivers drop one in a selection.
+    let is_nan = is_nan::<A, N>(accumulator.first);
+    let factor = select_many(is_nan, accumulator.first, factor);
+    let scale = select_many(is_nan, accumulator.first, scale);
+    Pair::new(Vector::cast_from(factor), Vector::cast_from(scale))
+}
+
+#[cube]
+fn squares_and_most<N: Size>(
+    accumulator: Pair<A, B, N>,
+    value: Vector<In, N>,
+    weighted: Vector<In, N>,
+) -> Pair<A, B, N> {
+    let value = Vector::<A, N>::cast_from(value);
+    let most = max(accumulator.second, Vector::cast_from(weighted.abs()));
+    Pair::new(accumulator.first + value * value, most)
+}
+
+/// An operator that sums squares and keeps the largest magnitude.
+macro_rules! rms_scale {
+    ($operator:ident, $name:literal, $inputs:ident, $blocks:expr, $elements:ident: $type:ty,
+     $value:expr, $weighted:expr) => {
+        #[cube]
+        impl Operator for $operator {
+            type Inputs = $inputs;
+            type Fields = Two;
+            type Results = Two;
+
+            const NAME: &'static str = $name;
+            const DEFINED_ON_EMPTY: bool = true;
+            const TYPES: TypeRule = rules::floating;
+            const PAIRWISE: bool = true;
+            const BLOCKS: Option<Blocks<Self>> = $blocks;
+            const PARAMETERS: ParameterRule<Self> =
+                |operator| rms_parameters(operator.eps, operator.most);
+            const DEFINITION: &'static Definition<Self> = crate::defined!($operator);
+
+            fn identity<N: Size>() -> Pair<A, B, N> {
+                Pair::new(Vector::from_int(0), Vector::from_int(0))
+            }
+
+            fn push<N: Size>(
+                accumulator: Pair<A, B, N>,
+                $elements: $type,
+                _position: Position,
+                _parameters: &Parameters,
+            ) -> Pair<A, B, N> {
+                squares_and_most::<N>(accumulator, $value, $weighted)
+            }
+
+            fn merge<N: Size>(
+                left: Pair<A, B, N>,
+                right: Pair<A, B, N>,
+                _parameters: &Parameters,
+            ) -> Pair<A, B, N> {
+                Pair::new(left.first + right.first, max(left.second, right.second))
+            }
+
+            fn finish<N: Size>(
+                accumulator: Pair<A, B, N>,
+                count: usize,
+                parameters: &Parameters,
+            ) -> Pair<Out, Out2, N> {
+                factor_and_scale::<N>(accumulator, count, parameters)
+            }
+        }
+    };
+}
+
+rms_scale!(RmsQuantizationScale, "rms_quantization_scale", One, Some(Blocks::of()),
+    value: Vector<In, N>, value, value);
+rms_scale!(WeightedRmsQuantizationScale, "weighted_rms_quantization_scale", Two, None,
+    pair: Pair<In, In, N>, pair.first, pair.first * pair.second);
+
+block_of_pushes!(RmsQuantizationScale: Two);
+
+#[cube]
+impl Apply for NormalizedInScale {
+    type Results = Two;
+    type Outputs = One;
+
+    const NAME: &'static str = "normalized_in_scale";
+    const OPERANDS: usize = 1;
+    const DEFINITION: &'static Application<Self> = crate::applied!(NormalizedInScale);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<Two, N>,
+        operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Reduced<One, N> {
+        let factor = results.first * reciprocal::<N>(results.second);
+        let weighted = if operands.has_first() { value * operands.first() } else { value };
+        Value::new(weighted * factor)
+    }
+}
+
+#[cube]
+impl Apply for AddNormalizedInScale {
+    type Results = Two;
+    type Outputs = Two;
+
+    const NAME: &'static str = "add_normalized_in_scale";
+    const OPERANDS: usize = 1;
+    const DEFINITION: &'static Application<Self> = crate::applied!(AddNormalizedInScale);
+
+    fn apply<N: Size>(
+        value: Vector<Real, N>,
+        results: Reduced<Two, N>,
+        operands: &Operands<N>,
+        _parameters: &Parameters,
+    ) -> Reduced<Two, N> {
+        let sum = value + operands.first();
+        Pair::new(sum, sum * (results.first * reciprocal::<N>(results.second)))
+    }
 }
