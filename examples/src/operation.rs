@@ -100,7 +100,8 @@ impl Parameters {
         };
         self.check(function.name(), takes)?;
         let default = AppliedOptions::default();
-        let most = output.map_or(default.most, |element| reduce_kernels::quantize::Quantize::to(element).most);
+        let most = output
+            .map_or(default.most, |element| reduce_kernels::quantize::Quantize::to(element).most);
         Ok(AppliedOptions {
             eps: self.eps.unwrap_or(default.eps),
             correction: self.correction.unwrap_or(default.correction),

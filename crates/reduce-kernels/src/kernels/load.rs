@@ -189,7 +189,7 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
 /// dimensions, from an `element` of the inner one on. None if there is no such input, or if only
 /// some of its elements are read, later.
 #[cube]
-fn second_of(
+pub(super) fn second_of(
     share: &Share<'_>,
     outer: usize,
     element: usize,

@@ -274,7 +274,7 @@ impl<'a> Search<'a> {
     }
 
     /// As many units as leave each a few loads, unless there are not so many. Of two inputs, both
-    /// are held.
+    /// are held, but not a second that slices share: it comes from the cache again.
     fn held(&self) -> Result<AppliedPlan, AppliedReason> {
         let (tuning, tiles, loads) = (self.tuning, self.adjacent_tiles(), self.loads());
         let load_bytes = self.access.vector * self.applied.pair_bytes();

@@ -1,7 +1,7 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    InputSpec, OperatorClass, Problem, SecondSpec, SegmentsProblem, Statement, check_count,
+    InputSpec, OperatorClass, Problem, Second, SecondSpec, SegmentsProblem, Statement, check_count,
     check_output, check_rank, checked_span, reduced_axes, row_major_strides, second_span,
 };
 use crate::{
@@ -245,10 +245,19 @@ impl AppliedProblem {
         (self.elements() as u64).saturating_mul(self.pair_bytes() as u64)
     }
 
-    /// Bytes of an element of the input, and of one of the second if there is one.
+    /// Bytes of an element of the input, and of one of the second if there is one that slices do not
+    /// share.
     pub(crate) fn pair_bytes(&self) -> usize {
-        let second = self.problem.second.as_ref().map_or(0, |second| second.element.bytes());
-        self.problem.input.bytes() + second
+        let second = self.problem.second.as_ref().filter(|_| !self.second_is_shared());
+        self.problem.input.bytes() + second.map_or(0, |second| second.element.bytes())
+    }
+
+    /// Whether there is a second input of which all slices have the same elements, such as weights.
+    #[must_use]
+    pub fn second_is_shared(&self) -> bool {
+        let second = self.problem.second.as_ref();
+        let repeats = |second: &Second| second.strides.kept.iter().all(|&stride| stride == 0);
+        self.problem.outputs() > 1 && second.is_some_and(repeats)
     }
 
     /// Bytes that must move: each element of the inputs is read once, and each of the output is

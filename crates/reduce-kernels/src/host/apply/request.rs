@@ -380,7 +380,12 @@ impl Task for ApplyRequest<'_> {
             *slot = operand.segment_stride.is_some();
         }
         if problem.second().is_some() {
-            operands[0] = CompanionAccess::Second;
+            operands[0] = match plan {
+                AppliedPlan::Held { .. } if applied.second_is_shared() => {
+                    CompanionAccess::SecondAgain
+                }
+                _ => CompanionAccess::Second,
+            };
         }
         // Results that an earlier launch has stored, in rows of whole vectors.
         let results = &applied.companions()[0];

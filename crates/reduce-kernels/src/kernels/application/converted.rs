@@ -7,6 +7,12 @@ use cubecl::{
 
 use crate::operator::{Real, element_wise::constant, math::has_nan_bits};
 
+/// A number of f32 without a fraction: 1.5 * 2^23.
+const WHOLE: f32 = 12_582_912.0;
+
+/// The same number, as `constant` takes it.
+const WIDE_WHOLE: f64 = WHOLE as f64;
+
 /// The integers of a type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Integers {
@@ -59,6 +65,7 @@ impl Integers {
 #[cube]
 pub(super) fn converted<E: Float, N: Size>(value: Vector<Real, N>) -> Vector<E, N> {
     let element = elem_type_of::<E>();
+    let real = elem_type_of::<Real>();
     let integers = comptime![Integers::of(element)];
     match comptime![integers] {
         None => Vector::cast_from(value),
@@ -73,11 +80,21 @@ pub(super) fn converted<E: Float, N: Size>(value: Vector<Real, N>) -> Vector<E, 
             );
             let zero = Vector::<Real, N>::from_int(0);
             let number = select_many(has_nan_bits::<Real, N>(value), zero, value);
-            let number = max(number, least).round();
-            let inside = Vector::<E, N>::cast_from(min(number, Vector::new(most)));
-            // Not every largest integer is a number of the type that is converted from.
-            let is_above = number.greater_equal(&above);
-            select_many(is_above, Vector::new(E::max_value()), inside)
+            let narrow = comptime![integers.bits <= 16 && real.size() == 4];
+            if comptime![narrow] {
+                // Numbers this large have no fraction, and this one's last 16 bits are 0: the sum
+                // rounds, and its last bits are the integer. Fewer instructions than a rounding and
+                // a conversion, which take four cycles each on NVIDIA's GPUs.
+                let whole = Vector::new(constant::<Real>(WHOLE, WIDE_WHOLE));
+                let sum = min(max(number, least), Vector::new(most)) + whole;
+                Vector::<E, N>::cast_from(Vector::<i32, N>::reinterpret(sum))
+            } else {
+                let number = max(number, least).round();
+                let inside = Vector::<E, N>::cast_from(min(number, Vector::new(most)));
+                // Not every largest integer is a number of the type that is converted from.
+                let is_above = number.greater_equal(&above);
+                select_many(is_above, Vector::new(E::max_value()), inside)
+            }
         }
     }
 }

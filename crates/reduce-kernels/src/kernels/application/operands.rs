@@ -12,7 +12,7 @@ use crate::{
         args::CompanionSlices,
         companion::{load_elements, tile_offset},
         geometry::{CompanionAccess, strided},
-        load::Edge,
+        load::{Edge, second_of},
         share::Share,
     },
     operator::{
@@ -139,6 +139,9 @@ fn load_operand<E: Float>(
         Field::<Real, Wide>::none()
     } else if comptime![accessed == CompanionAccess::Second] {
         Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
+    } else if comptime![accessed == CompanionAccess::SecondAgain] {
+        let second = second_of(share, place.outer, place.element);
+        Field::<Real, Wide>::some(Vector::cast_from(second.unwrap()))
     } else if comptime![accessed == CompanionAccess::OfTile] {
         Field::<Real, Wide>::some(Vector::new(start.of_tile))
     } else {
@@ -229,7 +232,9 @@ fn edge_operand<E: Float>(
     let accessed = comptime![applier.spec.operands[nth]];
     if comptime![accessed == CompanionAccess::None] {
         Field::<Real, Single>::none()
-    } else if comptime![accessed == CompanionAccess::Second] {
+    } else if comptime![
+        accessed == CompanionAccess::Second || accessed == CompanionAccess::SecondAgain
+    ] {
         Field::<Real, Single>::some(Vector::cast_from(edge.second.unwrap()))
     } else if comptime![accessed == CompanionAccess::OfTile] {
         Field::<Real, Single>::some(Vector::new(start.of_tile))
