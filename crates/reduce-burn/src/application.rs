@@ -34,6 +34,16 @@ pub enum AppliedFunction {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
     },
+    /// [`add_layer_norm`](crate::add_layer_norm). Its operands are a residual, a weight and a bias.
+    AddLayerNorm {
+        /// Added to the variance: a finite number, 0 or more.
+        eps: f64,
+    },
+    /// [`add_rms_norm`](crate::add_rms_norm). Its operands are a residual and a weight.
+    AddRmsNorm {
+        /// Added to the mean square: a finite number, 0 or more.
+        eps: f64,
+    },
     /// The backward pass of [`softmax`](crate::softmax), of the gradient of its output. Its operand
     /// is the output.
     SoftmaxGradient,
@@ -57,6 +67,8 @@ impl AppliedFunction {
             AppliedFunction::LogSoftmax => "log_softmax",
             AppliedFunction::LayerNorm { .. } => "layer_norm",
             AppliedFunction::RmsNorm { .. } => "rms_norm",
+            AppliedFunction::AddLayerNorm { .. } => "add_layer_norm",
+            AppliedFunction::AddRmsNorm { .. } => "add_rms_norm",
             AppliedFunction::SoftmaxGradient => "softmax_gradient",
             AppliedFunction::LogSoftmaxGradient => "log_softmax_gradient",
             AppliedFunction::LayerNormGradient => "layer_norm_gradient",
@@ -64,13 +76,14 @@ impl AppliedFunction {
         }
     }
 
-    /// The operands that it takes, in order. The last ones may be left out, but not those of a
-    /// backward pass.
+    /// The operands that it takes, in order. A weight and a bias may be left out, the others not.
     pub fn operands(self) -> &'static [&'static str] {
         match self {
             AppliedFunction::Softmax | AppliedFunction::LogSoftmax => &[],
             AppliedFunction::LayerNorm { .. } => &["weight", "bias"],
             AppliedFunction::RmsNorm { .. } => &["weight"],
+            AppliedFunction::AddLayerNorm { .. } => &["residual", "weight", "bias"],
+            AppliedFunction::AddRmsNorm { .. } => &["residual", "weight"],
             AppliedFunction::SoftmaxGradient | AppliedFunction::LogSoftmaxGradient => &["output"],
             AppliedFunction::LayerNormGradient => &["input", "mean", "rstd"],
             AppliedFunction::RmsNormGradient => &["input", "rstd"],
@@ -85,9 +98,30 @@ impl AppliedFunction {
         matches!(self, SoftmaxGradient | LogSoftmaxGradient | LayerNormGradient | RmsNormGradient)
     }
 
+    /// The normalisation of the sum, of a function that adds a residual first.
+    pub(crate) fn of_sum(self) -> Option<AppliedFunction> {
+        match self {
+            AppliedFunction::AddLayerNorm { eps } => Some(AppliedFunction::LayerNorm { eps }),
+            AppliedFunction::AddRmsNorm { eps } => Some(AppliedFunction::RmsNorm { eps }),
+            _ => None,
+        }
+    }
+
+    /// The number of operands that may not be left out.
+    fn needed_operands(self) -> usize {
+        match self {
+            _ if self.is_backward() => self.operands().len(),
+            AppliedFunction::AddLayerNorm { .. } | AppliedFunction::AddRmsNorm { .. } => 1,
+            _ => 0,
+        }
+    }
+
     fn eps(self) -> Option<f64> {
         match self {
-            AppliedFunction::LayerNorm { eps } | AppliedFunction::RmsNorm { eps } => Some(eps),
+            AppliedFunction::LayerNorm { eps }
+            | AppliedFunction::RmsNorm { eps }
+            | AppliedFunction::AddLayerNorm { eps }
+            | AppliedFunction::AddRmsNorm { eps } => Some(eps),
             _ => None,
         }
     }
@@ -99,7 +133,7 @@ impl fmt::Display for AppliedFunction {
     }
 }
 
-/// What to compute of a float tensor and of operands: a function and the axes of its reduction. The
+/// What to compute of a float tensor and of operands: a function and the axes of its reduction. Each
 /// result has the shape and the type of the tensor.
 #[derive(Clone, Debug)]
 pub struct Application {
@@ -120,8 +154,8 @@ impl Application {
     /// # Errors
     ///
     /// Axes that the tensor does not have or that are named twice, more operands than the function
-    /// takes, an operand of a shape that does not broadcast to that of the tensor, and an `eps`
-    /// that is negative or not finite.
+    /// takes or fewer than it needs, an operand of a shape that does not broadcast to that of the
+    /// tensor, and an `eps` that is negative or not finite.
     pub fn new<B: Backend>(
         function: AppliedFunction,
         tensor: &FloatTensor<B>,
@@ -136,8 +170,7 @@ impl Application {
             return Err(ReduceError::parameter(function.name(), invalid).into());
         }
         let names = function.operands();
-        let least = if function.is_backward() { names.len() } else { 0 };
-        if !(least..=names.len()).contains(&operands.len()) {
+        if !(function.needed_operands()..=names.len()).contains(&operands.len()) {
             let (function, most, found) = (function.name(), names.len(), operands.len());
             return Err(ReduceBurnError::OperandCount { function, most, found });
         }
@@ -181,12 +214,12 @@ impl Application {
         self.function
     }
 
-    /// The type of the tensor and of the result.
+    /// The type of the tensor and of each result.
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
-    /// The shape of the tensor and of the result.
+    /// The shape of the tensor and of each result.
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
@@ -201,20 +234,36 @@ impl Application {
         &self.operands
     }
 
+    /// The type and the shape of each result: of the sum and of the sum normalised for
+    /// [`add_layer_norm`](crate::add_layer_norm) and [`add_rms_norm`](crate::add_rms_norm), and of
+    /// one tensor otherwise.
+    pub fn outputs(&self) -> Vec<(DType, Shape)> {
+        let count = if self.function.of_sum().is_some() { 2 } else { 1 };
+        vec![(self.dtype, self.shape.clone()); count]
+    }
+
     /// The number, the type and the shape of the statistics that a backward pass needs: the mean
     /// and the reciprocal of the deviation of [`layer_norm`](crate::layer_norm), the reciprocal of
-    /// the root mean square of [`rms_norm`](crate::rms_norm), and none otherwise. They keep the
-    /// reduced axes with size 1, and are of f64 for a tensor of f64 and of f32 for others.
+    /// the root mean square of [`rms_norm`](crate::rms_norm), those of the sum if a residual is
+    /// added, and none otherwise. They keep the reduced axes with size 1, and are of f64 if the
+    /// tensor or the residual is, otherwise of f32.
     pub fn statistics(&self) -> (usize, DType, Shape) {
-        let count = match self.function {
+        let count = match self.function.of_sum().unwrap_or(self.function) {
             AppliedFunction::LayerNorm { .. } => 2,
             AppliedFunction::RmsNorm { .. } => 1,
             _ => 0,
         };
-        let dtype = wide(self.dtype);
         let mut shape = self.shape.to_vec();
         self.axes.iter().for_each(|&axis| shape[axis] = 1);
-        (count, dtype, Shape::from(shape))
+        (count, self.wide(), Shape::from(shape))
+    }
+
+    /// The type in which the results are computed before they are rounded.
+    pub(crate) fn wide(&self) -> DType {
+        match self.function.of_sum() {
+            Some(_) if self.operands[0].0 == DType::F64 => DType::F64,
+            _ => wide(self.dtype),
+        }
     }
 
     /// Number of elements of a slice.

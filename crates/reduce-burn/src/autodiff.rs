@@ -1,6 +1,6 @@
 //! Burn's autodiff backends: each float result is a node of the graph.
 
-use core::fmt::Debug;
+use core::{fmt::Debug, iter};
 
 use burn_autodiff::{
     Autodiff,
@@ -246,16 +246,36 @@ fn apply<B: ReduceBackend, C: CheckpointStrategy>(
     let guards: Vec<_> = tensors.iter().map(|tensor| tensor.node()).collect();
     let mut tensors = tensors.into_iter().map(|tensor| tensor.into_primitive());
     let x = tensors.next().expect("the input is the first of the tensors");
+    let operands = tensors.collect();
+    if let Some(function) = application.function().of_sum() {
+        let [(sum, addition), (normalized, normalization)] =
+            gradient::application::forward_of_sum::<B>(x, operands, function, application)?;
+        let mut terms = guards;
+        let others = terms.split_off(2);
+        // The sum is a parent of the sum normalised, so the gradients of both meet there.
+        let sum = applied::<B, C>(terms, sum, addition);
+        let parents = iter::once(sum.node()).chain(others).collect();
+        let normalized = applied::<B, C>(parents, normalized, normalization);
+        return Ok(vec![AnyTensor::Float(sum), AnyTensor::Float(normalized)]);
+    }
     let (result, gradient) =
-        gradient::application::forward::<B>(x, tensors.collect(), members, application)?;
+        gradient::application::forward::<B>(x, operands, members, application)?;
+    Ok(vec![AnyTensor::Float(applied::<B, C>(guards, result, gradient))])
+}
+
+/// The node of a result of an application, whose parents are what it is made of.
+fn applied<B: ReduceBackend, C: CheckpointStrategy>(
+    parents: Vec<NodeGuard>,
+    result: FloatTensor<B>,
+    gradient: ApplicationGradient<B>,
+) -> FloatTensor<Autodiff<B, C>> {
     let step = ApplicationStep;
-    let node = match guards.len() {
-        1 => node::<_, C, _, 1>(step, array(guards), result, gradient),
-        2 => node::<_, C, _, 2>(step, array(guards), result, gradient),
-        3 => node::<_, C, _, 3>(step, array(guards), result, gradient),
-        _ => unreachable!("no function takes more than two operands"),
-    };
-    Ok(vec![AnyTensor::Float(node)])
+    match parents.len() {
+        1 => node::<_, C, _, 1>(step, array(parents), result, gradient),
+        2 => node::<_, C, _, 2>(step, array(parents), result, gradient),
+        3 => node::<_, C, _, 3>(step, array(parents), result, gradient),
+        _ => unreachable!("no result is made of more than an input and two operands"),
+    }
 }
 
 fn array<const N: usize>(guards: Vec<NodeGuard>) -> [NodeGuard; N] {

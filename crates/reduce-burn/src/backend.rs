@@ -56,8 +56,8 @@ pub use crate::{
 /// The results of an operation, in the order of [`Operation::outputs`].
 pub type Results<B> = Vec<AnyTensor<B>>;
 
-/// The result of an application, and the statistics of its slices.
-pub(crate) type WithStatistics<B> = (FloatTensor<B>, Vec<FloatTensor<B>>);
+/// The results of an application, and the statistics of its slices.
+pub(crate) type WithStatistics<B, const N: usize> = ([FloatTensor<B>; N], Vec<FloatTensor<B>>);
 
 /// What a backend computes for this crate.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ pub enum Operation {
     /// An application of a tensor and its operands, in that order. [`Members`] of segments follow them
     /// if it has segments.
     Application(Application),
-    /// The same, whose statistics follow the result, for a backward pass. Those of no elements have
+    /// The same, whose statistics follow the results, for a backward pass. Those of no elements have
     /// no meaning.
     ApplicationWithStatistics(Application),
     /// The losses of logits and classes, and of weights if there are any.
@@ -114,12 +114,10 @@ impl Operation {
                 of_one_shape(reduction.outputs(), reduction.output_shape())
             }
             Operation::Pair(pair) => of_one_shape(pair.outputs(), pair.output_shape()),
-            Operation::Application(application) => {
-                floats(vec![(application.dtype(), application.shape().clone())])
-            }
+            Operation::Application(application) => floats(application.outputs()),
             Operation::ApplicationWithStatistics(application) => {
                 let (count, dtype, shape) = application.statistics();
-                let mut outputs = vec![(application.dtype(), application.shape().clone())];
+                let mut outputs = application.outputs();
                 outputs.extend(iter::repeat_n((dtype, shape), count));
                 floats(outputs)
             }
@@ -284,14 +282,17 @@ pub(crate) fn apply<B: ReduceBackend>(
     Ok(result)
 }
 
-pub(crate) fn apply_with_statistics<B: ReduceBackend>(
+/// The `N` results of an application, and its statistics.
+pub(crate) fn apply_with_statistics<B: ReduceBackend, const N: usize>(
     tensor: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
     application: &Application,
-) -> Result<WithStatistics<B>, ReduceBurnError> {
+) -> Result<WithStatistics<B, N>, ReduceBurnError> {
     let tensors = iter::once(tensor).chain(operands).map(AnyTensor::Float).collect();
     let operation = Operation::ApplicationWithStatistics(application.clone());
-    Ok(with_operands(B::run(tensors, operation)?))
+    let mut results = floats_of(B::run(tensors, operation)?);
+    let statistics = results.split_off(N);
+    Ok((results.try_into().expect("the function has this many results"), statistics))
 }
 
 /// The tensors of a loss of classes.

@@ -15,8 +15,8 @@ use reduce_kernels::{
     device_of,
     list::{ClippedToNorm, clip_by_global_norm, clip_by_global_norm_in_place, reduce_list},
     normalize::{
-        AppliedReduction, CrossEntropy, LayerNorm, LayerNormGradient, LogSoftmax,
-        LogSoftmaxGradient, RmsNorm, RmsNormGradient, Softmax, SoftmaxGradient,
+        AddLayerNorm, AddRmsNorm, AppliedReduction, CrossEntropy, LayerNorm, LayerNormGradient,
+        LogSoftmax, LogSoftmaxGradient, RmsNorm, RmsNormGradient, Softmax, SoftmaxGradient,
     },
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
@@ -68,6 +68,16 @@ macro_rules! with_function {
             AppliedFunction::RmsNorm { eps } => {
                 let applied = RmsNorm { eps }.of(input, axes);
                 let $applied = applied_with(applied, operands, segments, application)?;
+                $value
+            }
+            AppliedFunction::AddLayerNorm { eps } => {
+                let applied = AddLayerNorm { eps }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
+                $value
+            }
+            AppliedFunction::AddRmsNorm { eps } => {
+                let applied = AddRmsNorm { eps }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
             AppliedFunction::SoftmaxGradient => {
@@ -226,7 +236,7 @@ fn launch(
         }
         Operation::Application(application) | Operation::ApplicationWithStatistics(application) => {
             with_function!(application, &inputs[0], &inputs[1..], applied => {
-                Ok(vec![applied.run(client)?])
+                run_applied(client, applied)
             })
         }
         Operation::ClassLoss(loss) => Ok(vec![described_loss(inputs, loss).run(client)?]),
@@ -342,9 +352,9 @@ fn described_tensors(
     Ok((input, beside))
 }
 
-/// An applied reduction whose output has the type of the input of `application`. The operands
+/// An applied reduction whose outputs have the type of the input of `application`. The operands
 /// broadcast.
-fn applied_with<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, T: Input>(
+fn applied_with<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
     applied: AppliedReduction<'a, O, F, T>,
     operands: &'a [T],
     segments: SegmentsOf<'a, T>,
@@ -359,13 +369,21 @@ fn applied_with<'a, O: Operator, F: Apply<Results = O::Results, Outputs = One>, 
     Ok(operands.iter().fold(applied, |applied, operand| applied.operand(operand, ..)))
 }
 
-/// Launches an applied reduction into a new tensor, and its results into others, which follow.
-fn run_with_results<O: Operator, F: Apply<Results = O::Results, Outputs = One>>(
+/// Launches an applied reduction into a new tensor for each output.
+fn run_applied<O: Operator, F: Apply<Results = O::Results>>(
     client: &Client,
     applied: AppliedReduction<'_, O, F, TensorHandle>,
 ) -> Result<Vec<TensorHandle>, ReduceBurnError> {
-    let (output, results) = applied.run_with_results(client)?;
-    Ok(iter::once(output).chain(O::Results::into_list(results)).collect())
+    Ok(F::Outputs::into_list(applied.run(client)?))
+}
+
+/// Launches an applied reduction into new tensors, and its results into others, which follow.
+fn run_with_results<O: Operator, F: Apply<Results = O::Results>>(
+    client: &Client,
+    applied: AppliedReduction<'_, O, F, TensorHandle>,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    let (outputs, results) = applied.run_with_results(client)?;
+    Ok([F::Outputs::into_list(outputs), O::Results::into_list(results)].concat())
 }
 
 /// Launches an operator into new tensors.

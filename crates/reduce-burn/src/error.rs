@@ -82,7 +82,7 @@ pub enum ReduceBurnError {
         /// Name of the function.
         function: &'static str,
     },
-    /// More operands were given than the function takes, or fewer than a backward pass needs.
+    /// More operands were given than the function takes, or fewer than it needs.
     #[error("`{function}` takes {most} operands, and {found} were given")]
     OperandCount {
         /// Name of the function.

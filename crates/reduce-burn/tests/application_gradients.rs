@@ -54,53 +54,156 @@ fn elements<const D: usize>(x: Tensor<D>) -> Vec<f64> {
     x.into_data().iter::<f64>().collect()
 }
 
-#[test]
-fn gradients_are_those_of_finite_differences() {
+/// An input: its elements and its shape.
+type Leaf = (Vec<f64>, [usize; 3]);
+
+/// Compares the gradients of a value with finite differences. Inputs that the value is not made of
+/// have none.
+fn assert_gradients<const N: usize>(
+    case: &str,
+    inputs: [Leaf; N],
+    is_used: [bool; N],
+    value: impl Fn([Tensor<3>; N]) -> Tensor<1>,
+) {
     const STEP: f64 = 1e-5;
 
+    let leaves = || inputs.each_ref().map(|(elements, shape)| tensor(elements, *shape));
+    let tracked = leaves().map(Tensor::require_grad);
+    let gradients = value(tracked.clone()).backward();
+    for (nth, leaf) in tracked.into_iter().enumerate() {
+        let found = leaf.grad(&gradients);
+        assert_eq!(found.is_some(), is_used[nth], "input {nth} of {case}");
+        let Some(found) = found else { continue };
+        assert_eq!(found.dims(), inputs[nth].1, "input {nth} of {case}");
+        for (place, found) in elements(found).into_iter().enumerate() {
+            let value_at = |step: f64| {
+                let mut changed = leaves();
+                let mut own = inputs[nth].0.clone();
+                own[place] += step;
+                changed[nth] = tensor(&own, inputs[nth].1);
+                elements(value(changed))[0]
+            };
+            let expected = (value_at(STEP) - value_at(-STEP)) / (2.0 * STEP);
+            assert!(
+                (found - expected).abs() <= 1e-6 * expected.abs().max(1.0),
+                "{case}, element {place} of input {nth}: {found}, not {expected}"
+            );
+        }
+    }
+}
+
+/// Lists of axes.
+const AXES: [&[i64]; 5] = [&[2], &[-3, 2], &[0, 1, 2], &[1], &[]];
+
+#[test]
+fn gradients_are_those_of_finite_differences() {
     let mut source = StdRng::seed_from_u64(1);
     let operand_shapes = [[1, 1, 5], [1, 4, 1], SHAPE, [1, 1, 1]];
-    let cases = [&[2i64][..], &[-3, 2], &[0, 1, 2], &[1], &[]];
     for (name, function) in functions() {
         for (axes, shape) in
-            cases.into_iter().flat_map(|axes| operand_shapes.map(|shape| (axes, shape)))
+            AXES.into_iter().flat_map(|axes| operand_shapes.map(|shape| (axes, shape)))
         {
             let inputs = [STORED, shape, shape].map(|shape| (random(&mut source, shape), shape));
-            let run = |leaves: [Tensor<3>; 3]| {
-                let [x, weight, bias] = leaves;
+            let is_used = [true, name.contains("with"), name.ends_with("both")];
+            let case = format!("{name} over {axes:?}, operands of {shape:?}");
+            assert_gradients(&case, inputs, is_used, |[x, weight, bias]| {
                 weighted(function(x.permute([1, 2, 0]), axes, weight, bias))
-            };
-            let leaves = || inputs.each_ref().map(|(elements, shape)| tensor(elements, *shape));
-            let tracked = leaves().map(Tensor::require_grad);
-            let gradients = run(tracked.clone()).backward();
-            for (nth, leaf) in tracked.into_iter().enumerate() {
-                let is_used = match nth {
-                    0 => true,
-                    1 => name.contains("with"),
-                    _ => name.ends_with("both"),
-                };
-                let found = leaf.grad(&gradients);
-                assert_eq!(found.is_some(), is_used, "input {nth} of {name}");
-                let Some(found) = found else { continue };
-                assert_eq!(found.dims(), inputs[nth].1, "input {nth} of {name}");
-                for (place, found) in elements(found).into_iter().enumerate() {
-                    let value_at = |step: f64| {
-                        let mut changed = leaves();
-                        let mut own = inputs[nth].0.clone();
-                        own[place] += step;
-                        changed[nth] = tensor(&own, inputs[nth].1);
-                        elements(run(changed))[0]
-                    };
-                    let expected = (value_at(STEP) - value_at(-STEP)) / (2.0 * STEP);
-                    assert!(
-                        (found - expected).abs() <= 1e-6 * expected.abs().max(1.0),
-                        "{name} over {axes:?}, operands of {shape:?}, element {place} of input \
-                         {nth}: {found}, not {expected}"
-                    );
-                }
+            });
+        }
+    }
+}
+
+/// The gradients of the sum, of the sum normalised, and of both together.
+#[test]
+fn gradients_of_sums_are_those_of_finite_differences() {
+    /// A function of an input, a residual, a weight and a bias.
+    type Function = fn([Tensor<3>; 4], &[i64]) -> (Tensor<3>, Tensor<3>);
+
+    let functions: [(&str, [bool; 2], Function); 3] = [
+        ("add_layer_norm", [true; 2], |[x, residual, weight, bias], axes| {
+            add_layer_norm(x, residual, axes, Some(weight), Some(bias), 0.1)
+        }),
+        ("add_rms_norm", [false; 2], |[x, residual, _, _], axes| {
+            add_rms_norm(x, residual, axes, None, 0.1)
+        }),
+        ("add_rms_norm with weight", [true, false], |[x, residual, weight, _], axes| {
+            add_rms_norm(x, residual, axes, Some(weight), 0.1)
+        }),
+    ];
+    let mut source = StdRng::seed_from_u64(7);
+    let shares = [(1.0, 0.0), (0.0, 1.0), (0.7, -1.3)];
+    for (name, [weight, bias], function) in functions {
+        for (axes, (of_sum, of_norm)) in
+            AXES.into_iter().flat_map(|axes| shares.map(|shares| (axes, shares)))
+        {
+            for shape in [SHAPE, [1, 4, 1]] {
+                let shapes = [STORED, shape, [1, 1, 5], [1, 4, 1]];
+                let inputs = shapes.map(|shape| (random(&mut source, shape), shape));
+                let case = format!(
+                    "{of_sum} of the sum and {of_norm} of {name} over {axes:?}, residual of \
+                     {shape:?}"
+                );
+                // A result with a factor of 0 has a gradient too, of zeros.
+                assert_gradients(&case, inputs, [true, true, weight, bias], |[x, r, w, b]| {
+                    let (sum, normalized) = function([x.permute([1, 2, 0]), r, w, b], axes);
+                    weighted(sum) * of_sum + weighted(normalized) * of_norm
+                });
             }
         }
     }
+}
+
+/// Only what a used result is made of has a gradient: a weight has no part in the sum.
+#[test]
+fn results_of_a_sum_are_used_alone() {
+    let mut source = StdRng::seed_from_u64(8);
+    let [x, residual, weight] = [SHAPE, SHAPE, [1, 1, 5]].map(|shape| {
+        let elements = random(&mut source, shape);
+        tensor(&elements, shape).require_grad()
+    });
+    let run = || {
+        let (x, residual) = (x.clone(), residual.clone());
+        add_rms_norm(x, residual, -1, Some(weight.clone()), 1e-5)
+    };
+    let of_sum = weighted(run().0).backward();
+    let factors: Vec<f64> = (0..60).map(|n| 0.3 + (n % 7) as f64 * 0.2).collect();
+    assert_eq!(elements(x.grad(&of_sum).unwrap()), factors);
+    assert_eq!(elements(residual.grad(&of_sum).unwrap()), factors);
+    assert!(weight.grad(&of_sum).is_none());
+    let of_norm = weighted(run().1).backward();
+    let plain = rms_norm(x.clone() + residual.clone(), -1, Some(weight.clone()), 1e-5);
+    let expected = weighted(plain).backward();
+    for (nth, leaf) in [&x, &residual].into_iter().enumerate() {
+        let [found, expected] = [&of_norm, &expected].map(|all| elements(leaf.grad(all).unwrap()));
+        assert_eq!(found, expected, "input {nth}");
+    }
+    let [found, expected] = [&of_norm, &expected].map(|all| elements(weight.grad(all).unwrap()));
+    assert_eq!(found, expected, "weight");
+}
+
+/// Gradients have the type of their tensor, and are added where one tensor is used twice.
+#[test]
+fn residuals_of_another_type_and_of_the_same_tensor() {
+    let device = tracking();
+    let row = TensorData::from([[1.0f64, -2.0, 0.5, 3.0]]);
+    let leaf = |dtype| {
+        Tensor::<2>::from_data(row.clone().convert_dtype(dtype), (&device, dtype)).require_grad()
+    };
+    for [own, other] in [[DType::F32, DType::F64], [DType::F16, DType::F64]] {
+        let (x, residual) = (leaf(own), leaf(other));
+        let weight = leaf(DType::F32);
+        let weighted = Some(weight.clone());
+        let (sum, normalized) = add_layer_norm(x.clone(), residual.clone(), 1, weighted, None, 0.0);
+        let gradients = (sum + normalized).sum().backward();
+        let found = [x, residual, weight].map(|leaf| leaf.grad(&gradients).unwrap());
+        assert_eq!(found.each_ref().map(Tensor::dtype), [own, other, DType::F32]);
+        let [of_x, of_residual, _] = found.map(elements);
+        let pairs = of_x.into_iter().zip(of_residual);
+        assert!(pairs.into_iter().all(|(a, b)| (a - b).abs() < 2e-3));
+    }
+    let x = leaf(DType::F64);
+    let (sum, _) = add_rms_norm(x.clone(), x.clone(), 1, None, 0.0);
+    assert_eq!(elements(x.grad(&sum.sum().backward()).unwrap()), [2.0; 4]);
 }
 
 /// Only tensors that are tracked have gradients, and these do not depend on the others.

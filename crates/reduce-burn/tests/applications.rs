@@ -195,6 +195,71 @@ fn every_function_is_its_definition() {
     }
 }
 
+/// Both results of a function that adds a residual, which may be repeated along axes.
+#[test]
+fn sums_and_their_normalisations() {
+    for (dtype, relative) in
+        [(DType::F64, 1e-12), (DType::F32, 1e-5), (DType::F16, 4e-3), (DType::BF16, 3e-2)]
+    {
+        let elements = rounded(&random(8, SHAPE.iter().product()), dtype);
+        for ((axes, resolved), shape) in
+            AXES.into_iter().flat_map(|axes| [SHAPE, [1, 5, 7]].map(|shape| (axes, shape)))
+        {
+            let residual = rounded(&random(9, shape.iter().product()), dtype);
+            let sums: Vec<f64> = indices()
+                .map(|index| elements[place(index, SHAPE)] + residual[place(index, shape)])
+                .collect();
+            let own = operand_shape(resolved, true);
+            let len = own.iter().product();
+            let weight = rounded(&random(2, len), dtype);
+            let bias = rounded(&random(3, len), dtype);
+            let (ones, zeros) = (vec![1.0; len], vec![0.0; len]);
+            let of = |function, weight: &[f64], bias: &[f64]| {
+                expected(function, &sums, resolved, Some((weight, bias, own)))
+            };
+            let (x, r) = (|| tensor(&elements, dtype), || operand(&residual, shape, dtype));
+            let w = || Some(operand(&weight, own, dtype));
+            let b = || Some(operand(&bias, own, dtype));
+            let layer = AppliedFunction::LayerNorm { eps: 1e-3 };
+            let rms = AppliedFunction::RmsNorm { eps: 1e-3 };
+            let cases = [
+                (add_layer_norm(x(), r(), axes, None, None, 1e-3), of(layer, &ones, &zeros)),
+                (add_layer_norm(x(), r(), axes, w(), b(), 1e-3), of(layer, &weight, &bias)),
+                (add_layer_norm(x(), r(), axes, None, b(), 1e-3), of(layer, &ones, &bias)),
+                (add_rms_norm(x(), r(), axes, None, 1e-3), of(rms, &ones, &zeros)),
+                (add_rms_norm(x(), r(), axes, w(), 1e-3), of(rms, &weight, &zeros)),
+            ];
+            for (nth, ((sum, normalized), expected)) in cases.into_iter().enumerate() {
+                let case = format!("case {nth} over {axes:?} in {dtype:?}, residual of {shape:?}");
+                assert_eq!([sum.dtype(), normalized.dtype()], [dtype; 2], "{case}");
+                assert_close(sum, &sums, relative, &format!("sum of {case}"));
+                assert_close(normalized, &expected, relative, &case);
+            }
+        }
+    }
+}
+
+/// A sum of large halves is normalised before it is rounded, and a residual may be of f64.
+#[test]
+fn residuals_of_another_type() {
+    let [elements, residual] = [10, 11].map(|seed| random(seed, SHAPE.iter().product()));
+    let (wide, narrow) = (DType::F32, DType::F16);
+    for [own, other] in [[wide, narrow], [narrow, wide], [wide, DType::F64]] {
+        let (elements, residual) = (rounded(&elements, own), rounded(&residual, other));
+        let sums: Vec<f64> = elements.iter().zip(&residual).map(|(x, r)| x + r).collect();
+        let x = tensor(&elements, own);
+        let (sum, normalized) = add_rms_norm(x, operand(&residual, SHAPE, other), 2, None, 0.0);
+        assert_eq!([sum.dtype(), normalized.dtype()], [own; 2]);
+        let of_sums = expected(AppliedFunction::RmsNorm { eps: 0.0 }, &sums, &[2], None);
+        assert_close(sum, &sums, 2e-3, "sum");
+        assert_close(normalized, &of_sums, 2e-3, "normalised sum");
+    }
+    let halves = || operand(&[60000.0; 105], SHAPE, narrow);
+    let (sum, normalized) = add_rms_norm(halves(), halves(), 2, None, 0.0);
+    assert!(sum.into_data().iter::<f32>().all(f32::is_infinite));
+    assert_close(normalized, &[1.0; 105], 1e-3, "normalised sum of large halves");
+}
+
 /// One slice of each kind.
 #[test]
 fn nan_infinities_and_equal_elements() {
@@ -280,6 +345,8 @@ fn nothing_to_apply_to() {
     assert_eq!(rms_norm(empty(), .., None, 0.0).dims(), [3, 0]);
     let weight = Tensor::<2>::ones([1, 1], &Device::flex());
     assert_eq!(layer_norm(empty(), 1, Some(weight), None, 0.0).dims(), [3, 0]);
+    let (sum, normalized) = add_rms_norm(empty(), empty(), 1, None, 0.0);
+    assert_eq!([sum.dims(), normalized.dims()], [[3, 0]; 2]);
 }
 
 fn message<T>(call: impl FnOnce() -> T) -> String {
@@ -317,6 +384,17 @@ fn each_mistake_has_its_message(device: Device) {
             ),
         ),
         (
+            message(|| add_layer_norm(x(), one([3, 3]).unwrap(), 1, None, None, 1e-5)),
+            format!(
+                "`add_layer_norm` {of_shape}: the residual has shape [3, 3]: it must have rank 2, \
+                 and along each axis of [2, 3] that extent or 1"
+            ),
+        ),
+        (
+            message(|| add_rms_norm(x(), x(), 1, None, -1.0)),
+            format!("`add_rms_norm` {of_shape}: `add_rms_norm`: eps"),
+        ),
+        (
             message(|| rms_norm(x(), 1, None, -1.0)),
             format!("`rms_norm` {of_shape}: `rms_norm`: eps"),
         ),
@@ -334,6 +412,10 @@ fn each_mistake_has_its_message(device: Device) {
     let error =
         Application::new::<Dispatch>(rms, &tensor([2, 3]), &AxisList::All, &operands).unwrap_err();
     assert_eq!(error.to_string(), "`rms_norm` takes 1 operands, and 2 were given");
+    let without = AppliedFunction::AddRmsNorm { eps: 0.0 };
+    let error =
+        Application::new::<Dispatch>(without, &tensor([2, 3]), &AxisList::All, &[]).unwrap_err();
+    assert_eq!(error.to_string(), "`add_rms_norm` takes 2 operands, and 0 were given");
 }
 
 #[test]

@@ -18,30 +18,32 @@ pub(crate) fn apply<B: ReduceBackend>(
     tensor: FloatTensor<B>,
     operands: Vec<FloatTensor<B>>,
     application: &Application,
-) -> Result<FloatTensor<B>, ReduceBurnError> {
+) -> Result<Vec<FloatTensor<B>>, ReduceBurnError> {
     if application.shape().num_elements() == 0 {
-        return Ok(tensor);
+        return Ok(vec![tensor; application.outputs().len()]);
     }
-    let x = Operand::<B>(tensor).wide();
-    let wide = x.0.dtype();
+    let rounded = |result: Operand<B>| result.cast(application.dtype()).0;
+    let mut operands = operands.into_iter();
+    let x = reduced_elements::<B>(tensor, &mut operands, application);
     if application.function().is_backward() {
-        return Ok(backward(x, operands, application)?.cast(application.dtype()).0);
+        return Ok(vec![rounded(backward(x, operands, application)?)]);
     }
+    let sum = application.function().of_sum().map(|_| rounded(x.clone()));
     let applied = match application.function() {
         AppliedFunction::Softmax => of_slices(x, application, B::softmax),
         AppliedFunction::LogSoftmax => of_slices(x, application, B::log_softmax),
-        AppliedFunction::LayerNorm { eps } => {
+        AppliedFunction::LayerNorm { eps } | AppliedFunction::AddLayerNorm { eps } => {
             let [mean] = reduced(OperatorName::Mean, &x, application.axes())?;
             let [std] = reduced(OperatorName::Std, &x, application.axes())?;
             (x - mean) / hypotenuse(std, eps.sqrt())
         }
-        AppliedFunction::RmsNorm { eps } => {
+        AppliedFunction::RmsNorm { eps } | AppliedFunction::AddRmsNorm { eps } => {
             let [norm] = reduced(OperatorName::NormL2, &x, application.axes())?;
             x / hypotenuse(norm / (application.len() as f64).sqrt(), eps.sqrt())
         }
         _ => unreachable!("backward passes have been taken"),
     };
-    let mut operands = operands.into_iter().map(|operand| Operand::<B>(operand).cast(wide));
+    let mut operands = operands.map(|operand| Operand::<B>(operand).cast(application.wide()));
     let scaled = match operands.next() {
         Some(weight) => applied * weight,
         None => applied,
@@ -50,12 +52,27 @@ pub(crate) fn apply<B: ReduceBackend>(
         Some(bias) => scaled + bias,
         None => scaled,
     };
-    Ok(shifted.cast(application.dtype()).0)
+    Ok(sum.into_iter().chain([rounded(shifted)]).collect())
+}
+
+/// What an application reduces: the tensor, or its sum with the first operand, which is a residual
+/// then.
+fn reduced_elements<B: ReduceBackend>(
+    tensor: FloatTensor<B>,
+    operands: &mut impl Iterator<Item = FloatTensor<B>>,
+    application: &Application,
+) -> Operand<B> {
+    let wide = |tensor| Operand::<B>(tensor).cast(application.wide());
+    match application.function().of_sum().and_then(|_| operands.next()) {
+        Some(residual) => wide(tensor) + wide(residual),
+        None => wide(tensor),
+    }
 }
 
 /// The statistics that [`Application::statistics`] describes.
 pub(crate) fn statistics<B: ReduceBackend>(
     tensor: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
     application: &Application,
 ) -> Result<Vec<FloatTensor<B>>, ReduceBurnError> {
     let (count, dtype, shape) = application.statistics();
@@ -66,13 +83,13 @@ pub(crate) fn statistics<B: ReduceBackend>(
             .collect());
     }
     let axes = application.axes();
+    let x = reduced_elements::<B>(tensor, &mut operands.into_iter(), application);
     let statistics = match application.function() {
-        AppliedFunction::LayerNorm { eps } => {
-            let [mean, var] = reduced(OperatorName::MeanVar, &Operand::<B>(tensor).wide(), axes)?;
+        AppliedFunction::LayerNorm { eps } | AppliedFunction::AddLayerNorm { eps } => {
+            let [mean, var] = reduced(OperatorName::MeanVar, &x, axes)?;
             vec![mean, (var + eps).sqrt().reciprocal()]
         }
-        AppliedFunction::RmsNorm { eps } => {
-            let x = Operand::<B>(tensor).wide();
+        AppliedFunction::RmsNorm { eps } | AppliedFunction::AddRmsNorm { eps } => {
             let [squares] = reduced(OperatorName::SumSquares, &x, axes)?;
             vec![(squares / application.len() as f64 + eps).sqrt().reciprocal()]
         }
@@ -84,11 +101,11 @@ pub(crate) fn statistics<B: ReduceBackend>(
 /// The backward pass of an application, of the gradient of its output.
 fn backward<B: ReduceBackend>(
     gradient: Operand<B>,
-    operands: Vec<FloatTensor<B>>,
+    operands: impl Iterator<Item = FloatTensor<B>>,
     application: &Application,
 ) -> Result<Operand<B>, ReduceBurnError> {
     let axes = application.axes();
-    let mut operands = operands.into_iter().map(|operand| Operand::<B>(operand).wide());
+    let mut operands = operands.map(|operand| Operand::<B>(operand).wide());
     let mut next = || operands.next().expect("an application has all operands of a backward pass");
     let x = next();
     Ok(match application.function() {

@@ -8,12 +8,8 @@ pub(crate) mod reduction;
 pub(crate) mod segments;
 pub(crate) mod selection;
 
-use core::iter;
-
 use crate::{
-    backend::{
-        LossTensors, Operation, ReduceBackend, Results, apply, floats_of, these, with_operands,
-    },
+    backend::{LossTensors, Operation, ReduceBackend, Results, floats_of, these, with_operands},
     error::ReduceBurnError,
     tensor::AnyTensor,
 };
@@ -48,14 +44,14 @@ pub(crate) fn run<B: ReduceBackend>(
         }
         Operation::Application(application) => {
             let (tensor, operands) = with_operands(tensors);
-            let result = application::apply::<B>(tensor, operands, application)?;
-            Ok(vec![AnyTensor::Float(result)])
+            let results = application::apply::<B>(tensor, operands, application)?;
+            Ok(results.into_iter().map(AnyTensor::Float).collect())
         }
         Operation::ApplicationWithStatistics(application) => {
+            let results = B::run(tensors.clone(), Operation::Application(application.clone()))?;
             let (tensor, operands) = with_operands(tensors);
-            let result = apply::<B>(tensor.clone(), operands, None, application)?;
-            let statistics = application::statistics::<B>(tensor, application)?;
-            Ok(iter::once(result).chain(statistics).map(AnyTensor::Float).collect())
+            let statistics = application::statistics::<B>(tensor, operands, application)?;
+            Ok(results.into_iter().chain(statistics.into_iter().map(AnyTensor::Float)).collect())
         }
         Operation::ClassLoss(loss) => {
             let (tensors, _) = LossTensors::of(tensors, loss);

@@ -8,16 +8,17 @@ use crate::application::{Application, AppliedFunction};
 use crate::{
     axes::AxisList,
     backend::{Operation, ReduceBackend},
-    tensor::{AnyTensor, from_any, into_any},
+    tensor::{AnyTensor, floats, from_any, into_any},
 };
 
+/// The `N` results of a function.
 #[track_caller]
-fn apply<const D: usize>(
+fn apply<const D: usize, const N: usize>(
     function: AppliedFunction,
     tensor: Tensor<D>,
     axes: AxisList,
     operands: Vec<FloatTensor<Dispatch>>,
-) -> Tensor<D> {
+) -> [Tensor<D>; N] {
     let tensor = into_any(tensor).into_inner();
     let shape = tensor.shape().to_vec();
     let run = || {
@@ -26,9 +27,25 @@ fn apply<const D: usize>(
         Dispatch::run(tensors, Operation::Application(application))
     };
     match run() {
-        Ok(mut results) => from_any(results.remove(0)),
+        Ok(results) => floats(results).map(|result| from_any(AnyTensor::Float(result))),
         Err(error) => panic!("`{function}` of a tensor of shape {shape:?}: {error}"),
     }
+}
+
+/// A weight and a bias, of those that are given.
+fn weight_and_bias<const D: usize>(
+    weight: Option<Tensor<D>>,
+    bias: Option<Tensor<D>>,
+) -> Vec<FloatTensor<Dispatch>> {
+    let weight = weight.map(|weight| into_any(weight).into_inner());
+    let bias = bias.map(|bias| into_any(bias).into_inner());
+    // A bias is an operand behind the weight: without a weight, that is a 1.
+    let weight = weight.or_else(|| {
+        let bias = bias.as_ref()?;
+        let (device, dtype) = (bias.device().inner(), bias.dtype().into());
+        Some(Dispatch::float_ones(Shape::from([1; D]), &device, dtype))
+    });
+    weight.into_iter().chain(bias).collect()
 }
 
 /// The softmax over `axes`: exponentials over their sum. The result has the shape of the tensor.
@@ -49,7 +66,8 @@ fn apply<const D: usize>(
 /// As [all functions](crate#errors).
 #[track_caller]
 pub fn softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> Tensor<D> {
-    apply(AppliedFunction::Softmax, tensor, axes.into(), Vec::new())
+    let [shares] = apply(AppliedFunction::Softmax, tensor, axes.into(), Vec::new());
+    shares
 }
 
 /// The logarithm of [`softmax`], without the loss of taking one after the other.
@@ -68,7 +86,8 @@ pub fn softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> 
 /// As [all functions](crate#errors).
 #[track_caller]
 pub fn log_softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>) -> Tensor<D> {
-    apply(AppliedFunction::LogSoftmax, tensor, axes.into(), Vec::new())
+    let [logarithms] = apply(AppliedFunction::LogSoftmax, tensor, axes.into(), Vec::new());
+    logarithms
 }
 
 /// The difference from the mean over `axes`, divided by the root of the variance plus `eps`, times
@@ -102,16 +121,9 @@ pub fn layer_norm<const D: usize>(
     bias: Option<Tensor<D>>,
     eps: f64,
 ) -> Tensor<D> {
-    let weight = weight.map(|weight| into_any(weight).into_inner());
-    let bias = bias.map(|bias| into_any(bias).into_inner());
-    // A bias is the second operand: without a weight, the first is a 1.
-    let weight = weight.or_else(|| {
-        let bias = bias.as_ref()?;
-        let (device, dtype) = (bias.device().inner(), bias.dtype().into());
-        Some(Dispatch::float_ones(Shape::from([1; D]), &device, dtype))
-    });
-    let operands = weight.into_iter().chain(bias).collect();
-    apply(AppliedFunction::LayerNorm { eps }, tensor, axes.into(), operands)
+    let operands = weight_and_bias(weight, bias);
+    let [normalized] = apply(AppliedFunction::LayerNorm { eps }, tensor, axes.into(), operands);
+    normalized
 }
 
 /// The elements divided by the root of their mean square over `axes` plus `eps`, times `weight`,
@@ -137,6 +149,77 @@ pub fn rms_norm<const D: usize>(
     weight: Option<Tensor<D>>,
     eps: f64,
 ) -> Tensor<D> {
-    let operands = weight.into_iter().map(|weight| into_any(weight).into_inner()).collect();
-    apply(AppliedFunction::RmsNorm { eps }, tensor, axes.into(), operands)
+    let operands = weight_and_bias(weight, None);
+    let [normalized] = apply(AppliedFunction::RmsNorm { eps }, tensor, axes.into(), operands);
+    normalized
+}
+
+/// The sum of a tensor and of a residual, and [`layer_norm`] of the sum over `axes`: the residual
+/// connection of a layer and the normalisation that follows it. Both results have the shape and the
+/// type of the tensor. Where there are kernels, one launch gives both.
+///
+/// `residual` broadcasts to the tensor, as `weight` and `bias` do, and may have another float type.
+/// The sum is normalised before it is rounded to the type of the tensor.
+///
+/// ```
+/// # use burn_tensor::Tensor;
+/// # use reduce_burn::add_layer_norm;
+/// /// The hidden states behind a block, and what the next block takes.
+/// fn connect(
+///     x: Tensor<3>, // what the block gives: [batch, tokens, features]
+///     hidden: Tensor<3>,
+///     weight: Tensor<1>, // [features]
+///     bias: Tensor<1>,
+/// ) -> (Tensor<3>, Tensor<3>) {
+///     add_layer_norm(x, hidden, -1, Some(weight.unsqueeze()), Some(bias.unsqueeze()), 1e-5)
+/// }
+/// ```
+///
+/// # Panics
+///
+/// As [all functions](crate#errors), and for an `eps` that is negative or not finite.
+#[track_caller]
+pub fn add_layer_norm<const D: usize>(
+    tensor: Tensor<D>,
+    residual: Tensor<D>,
+    axes: impl Into<AxisList>,
+    weight: Option<Tensor<D>>,
+    bias: Option<Tensor<D>>,
+    eps: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    let operands = [vec![into_any(residual).into_inner()], weight_and_bias(weight, bias)].concat();
+    let function = AppliedFunction::AddLayerNorm { eps };
+    let [sum, normalized] = apply(function, tensor, axes.into(), operands);
+    (sum, normalized)
+}
+
+/// The sum of a tensor and of a residual, and [`rms_norm`] of the sum over `axes`, as
+/// [`add_layer_norm`].
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::add_rms_norm;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 3.0]], &Device::flex());
+/// let hidden = Tensor::<2>::from_data([[2.0, 1.0]], &Device::flex());
+/// let (sum, normalized) = add_rms_norm(x, hidden, 1, None, 0.0);
+/// assert_eq!(sum.into_data().to_vec::<f32>().unwrap(), [3.0, 4.0]);
+/// # assert!((normalized.sum().into_scalar::<f32>() - 7.0 / 12.5f32.sqrt()).abs() < 1e-6);
+/// ```
+///
+/// # Panics
+///
+/// As [all functions](crate#errors), and for an `eps` that is negative or not finite.
+#[track_caller]
+pub fn add_rms_norm<const D: usize>(
+    tensor: Tensor<D>,
+    residual: Tensor<D>,
+    axes: impl Into<AxisList>,
+    weight: Option<Tensor<D>>,
+    eps: f64,
+) -> (Tensor<D>, Tensor<D>) {
+    let operands = [vec![into_any(residual).into_inner()], weight_and_bias(weight, None)].concat();
+    let function = AppliedFunction::AddRmsNorm { eps };
+    let [sum, normalized] = apply(function, tensor, axes.into(), operands);
+    (sum, normalized)
 }

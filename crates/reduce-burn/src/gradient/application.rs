@@ -42,6 +42,8 @@ enum Formula<B: Backend> {
         weight: Option<FloatTensor<B>>,
         statistics: Vec<FloatTensor<B>>,
     },
+    /// The sum of the input and of a residual, the first operand.
+    Sum,
 }
 
 /// What a log-softmax saves. Its gradient takes exponentials, beside which a logarithm in f16 or
@@ -76,18 +78,47 @@ pub(crate) fn forward<B: ReduceBackend>(
             (result, Formula::LogSoftmax { saved })
         }
         AppliedFunction::LayerNorm { .. } | AppliedFunction::RmsNorm { .. } => {
-            let (result, statistics) =
-                backend::apply_with_statistics::<B>(x.clone(), operands, application)?;
+            let ([result], statistics) =
+                backend::apply_with_statistics::<B, 1>(x.clone(), operands, application)?;
             (result, Formula::Normalization { x, weight, statistics })
         }
-        _ => unreachable!("backward passes of tracked tensors are made of operations"),
+        _ => unreachable!("sums have two results, and backward passes are made of operations"),
     };
     Ok((result, ApplicationGradient { application: application.clone(), members, formula }))
 }
 
+/// A result, and how its gradient reaches what it is made of.
+pub(crate) type Differentiable<B> = (FloatTensor<B>, ApplicationGradient<B>);
+
+/// The results of a function that adds a residual: the sum, which is made of the input and of the
+/// residual, and the sum normalised, which is made of the sum and of the other operands.
+///
+/// Statistics are those of the sum before it is rounded. The gradient of the normalisation reads
+/// the sum as it was rounded.
+pub(crate) fn forward_of_sum<B: ReduceBackend>(
+    x: FloatTensor<B>,
+    operands: Vec<FloatTensor<B>>,
+    function: AppliedFunction,
+    application: &Application,
+) -> Result<[Differentiable<B>; 2], ReduceBurnError> {
+    let others = operands[1..].to_vec();
+    let ([sum, normalized], statistics) =
+        backend::apply_with_statistics::<B, 2>(x, operands, application)?;
+    let of_sum = Application::new::<B>(function, &sum, &application.axes().into(), &others)?;
+    // Those of a residual of f64 are of f64, whatever the sum has.
+    let statistics = statistics.into_iter().map(|x| Operand::<B>(x).cast(of_sum.wide()).0);
+    let statistics = statistics.collect();
+    let weight = others.into_iter().next();
+    let formula = Formula::Normalization { x: sum.clone(), weight, statistics };
+    let normalization = ApplicationGradient { application: of_sum, members: None, formula };
+    let application = application.clone();
+    let addition = ApplicationGradient { application, members: None, formula: Formula::Sum };
+    Ok([(sum, addition), (normalized, normalization)])
+}
+
 impl<B: ReduceBackend> ApplicationGradient<B> {
     /// The gradients of the input and then of the operands, from the gradient of the result. Those
-    /// that are not `wanted` are `None`.
+    /// that are not `wanted` are `None`, and operands that the result is not made of are left out.
     pub(crate) fn of(self, result: FloatTensor<B>, wanted: &[bool]) -> Vec<Option<FloatTensor<B>>> {
         let Self { application, members, formula } = self;
         let input = (application.dtype(), application.shape().clone());
@@ -145,6 +176,13 @@ impl<B: ReduceBackend> Over<'_, B> {
             }
             Formula::Normalization { x, weight, statistics } => {
                 self.of_normalization(x, statistics, weight, gradient.wide())
+            }
+            Formula::Sum => {
+                let of_residual = match self.is_wanted(1) {
+                    true => Some(self.of_operand(0, gradient.clone().wide())?),
+                    false => None,
+                };
+                Ok(vec![self.is_wanted(0).then_some(gradient), of_residual])
             }
         }
     }

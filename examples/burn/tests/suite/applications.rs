@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::Rng;
-use reduce_burn::{layer_norm, log_softmax, rms_norm, softmax};
+use reduce_burn::{add_layer_norm, add_rms_norm, layer_norm, log_softmax, rms_norm, softmax};
 
 use crate::{
     contract::{message, too_large},
@@ -13,7 +13,7 @@ use crate::{
     values::{assert_close, flex, has},
 };
 
-const NAMES: [&str; 7] = [
+const NAMES: [&str; 9] = [
     "softmax",
     "log_softmax",
     "layer_norm",
@@ -21,6 +21,8 @@ const NAMES: [&str; 7] = [
     "layer_norm with both",
     "layer_norm with bias",
     "rms_norm with weight",
+    "add_layer_norm with both",
+    "add_rms_norm of a repeated residual",
 ];
 
 /// A function by name. Some ignore the weight and the bias.
@@ -41,6 +43,15 @@ fn call(
         "layer_norm with both" => layer_norm(x, axes, Some(weight), Some(bias), EPS),
         "layer_norm with bias" => layer_norm(x, axes, None, Some(bias), EPS),
         "rms_norm with weight" => rms_norm(x, axes, Some(weight), EPS),
+        "add_layer_norm with both" => {
+            let half = x.clone() * 0.5;
+            let (sum, normalized) = add_layer_norm(half, x, axes, Some(weight), Some(bias), EPS);
+            sum * 0.25 + normalized
+        }
+        "add_rms_norm of a repeated residual" => {
+            let (sum, normalized) = add_rms_norm(x, bias, axes, Some(weight), EPS);
+            sum * 0.25 + normalized
+        }
         other => panic!("no function `{other}`"),
     }
 }
@@ -125,7 +136,7 @@ pub(crate) fn lengths_and_types(device: &Device) {
             let operand: Vec<f32> = (0..shape[axis]).map(|n| (n % 9) as f32 * 0.25).collect();
             // Weights of f32, whatever the tensor has.
             let operand = TensorData::new(operand, own);
-            for name in ["softmax", "layer_norm with both"] {
+            for name in ["softmax", "layer_norm with both", "add_layer_norm with both"] {
                 fn result(
                     name: &str,
                     axis: usize,
@@ -189,6 +200,11 @@ pub(crate) fn errors_before_launch(device: &Device) {
             message(|| layer_norm(x(), 1, wrong(), None, 1e-5)),
             "`layer_norm` of a tensor of shape [2, 3]: the weight has shape [1, 4]: it must have \
              rank 2, and along each axis of [2, 3] that extent or 1",
+        ),
+        (
+            message(|| add_rms_norm(x(), wrong().unwrap(), 1, None, 1e-5)),
+            "`add_rms_norm` of a tensor of shape [2, 3]: the residual has shape [1, 4]: it must \
+             have rank 2, and along each axis of [2, 3] that extent or 1",
         ),
         (
             message(|| rms_norm(x(), 1, None, -1.0)),
