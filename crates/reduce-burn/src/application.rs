@@ -24,6 +24,16 @@ pub enum AppliedFunction {
     Softmax,
     /// [`log_softmax`](crate::log_softmax).
     LogSoftmax,
+    /// [`masked_softmax`](crate::masked_softmax). Its operand is a mask.
+    MaskedSoftmax {
+        /// Factor of the elements, a finite number.
+        scale: f64,
+    },
+    /// [`masked_log_softmax`](crate::masked_log_softmax). Its operand is a mask.
+    MaskedLogSoftmax {
+        /// Factor of the elements, a finite number.
+        scale: f64,
+    },
     /// [`layer_norm`](crate::layer_norm). Its operands are a weight and a bias.
     LayerNorm {
         /// Added to the variance: a finite number, 0 or more.
@@ -65,6 +75,8 @@ impl AppliedFunction {
         match self {
             AppliedFunction::Softmax => "softmax",
             AppliedFunction::LogSoftmax => "log_softmax",
+            AppliedFunction::MaskedSoftmax { .. } => "masked_softmax",
+            AppliedFunction::MaskedLogSoftmax { .. } => "masked_log_softmax",
             AppliedFunction::LayerNorm { .. } => "layer_norm",
             AppliedFunction::RmsNorm { .. } => "rms_norm",
             AppliedFunction::AddLayerNorm { .. } => "add_layer_norm",
@@ -76,10 +88,13 @@ impl AppliedFunction {
         }
     }
 
-    /// The operands that it takes, in order. A weight and a bias may be left out, the others not.
+    /// The operands that it takes, in order. Weights and biases may be left out, others not.
     pub fn operands(self) -> &'static [&'static str] {
         match self {
             AppliedFunction::Softmax | AppliedFunction::LogSoftmax => &[],
+            AppliedFunction::MaskedSoftmax { .. } | AppliedFunction::MaskedLogSoftmax { .. } => {
+                &["mask"]
+            }
             AppliedFunction::LayerNorm { .. } => &["weight", "bias"],
             AppliedFunction::RmsNorm { .. } => &["weight"],
             AppliedFunction::AddLayerNorm { .. } => &["residual", "weight", "bias"],
@@ -107,21 +122,45 @@ impl AppliedFunction {
         }
     }
 
+    /// The factor of the elements, of a function that adds a mask to them.
+    pub(crate) fn scale(self) -> Option<f64> {
+        match self {
+            AppliedFunction::MaskedSoftmax { scale }
+            | AppliedFunction::MaskedLogSoftmax { scale } => Some(scale),
+            _ => None,
+        }
+    }
+
+    /// Whether it reduces the tensor and its first operand, which is a residual or a mask.
+    pub(crate) fn reduces_two(self) -> bool {
+        self.of_sum().is_some() || self.scale().is_some()
+    }
+
     /// The number of operands that may not be left out.
     fn needed_operands(self) -> usize {
         match self {
             _ if self.is_backward() => self.operands().len(),
-            AppliedFunction::AddLayerNorm { .. } | AppliedFunction::AddRmsNorm { .. } => 1,
+            _ if self.reduces_two() => 1,
             _ => 0,
         }
     }
 
-    fn eps(self) -> Option<f64> {
+    /// The parameter, if it is out of its range.
+    fn invalid_parameter(self) -> Option<InvalidParameter> {
         match self {
             AppliedFunction::LayerNorm { eps }
             | AppliedFunction::RmsNorm { eps }
             | AppliedFunction::AddLayerNorm { eps }
-            | AppliedFunction::AddRmsNorm { eps } => Some(eps),
+            | AppliedFunction::AddRmsNorm { eps } => {
+                let (name, expected) = ("eps", "a finite number, 0 or more");
+                let is_valid = eps.is_finite() && eps >= 0.0;
+                (!is_valid).then_some(InvalidParameter { name, value: eps, expected })
+            }
+            AppliedFunction::MaskedSoftmax { scale }
+            | AppliedFunction::MaskedLogSoftmax { scale } => {
+                let (name, expected) = ("scale", "a finite number");
+                (!scale.is_finite()).then_some(InvalidParameter { name, value: scale, expected })
+            }
             _ => None,
         }
     }
@@ -155,7 +194,7 @@ impl Application {
     ///
     /// Axes that the tensor does not have or that are named twice, more operands than the function
     /// takes or fewer than it needs, an operand of a shape that does not broadcast to that of the
-    /// tensor, and an `eps` that is negative or not finite.
+    /// tensor, an `eps` that is negative or not finite, and a `scale` that is not finite.
     pub fn new<B: Backend>(
         function: AppliedFunction,
         tensor: &FloatTensor<B>,
@@ -164,9 +203,7 @@ impl Application {
     ) -> Result<Self, ReduceBurnError> {
         let shape = tensor.shape();
         let axes = axes.resolve(shape.num_dims())?;
-        if let Some(value) = function.eps().filter(|eps| !(eps.is_finite() && *eps >= 0.0)) {
-            let expected = "a finite number, 0 or more";
-            let invalid = InvalidParameter { name: "eps", value, expected };
+        if let Some(invalid) = function.invalid_parameter() {
             return Err(ReduceError::parameter(function.name(), invalid).into());
         }
         let names = function.operands();
@@ -260,8 +297,8 @@ impl Application {
 
     /// The type in which the results are computed before they are rounded.
     pub(crate) fn wide(&self) -> DType {
-        match self.function.of_sum() {
-            Some(_) if self.operands[0].0 == DType::F64 => DType::F64,
+        match self.operands.first() {
+            Some((DType::F64, _)) if self.function.reduces_two() => DType::F64,
             _ => wide(self.dtype),
         }
     }

@@ -16,7 +16,8 @@ use reduce_kernels::{
     list::{ClippedToNorm, clip_by_global_norm, clip_by_global_norm_in_place, reduce_list},
     normalize::{
         AddLayerNorm, AddRmsNorm, AppliedReduction, CrossEntropy, LayerNorm, LayerNormGradient,
-        LogSoftmax, LogSoftmaxGradient, RmsNorm, RmsNormGradient, Softmax, SoftmaxGradient,
+        LogSoftmax, LogSoftmaxGradient, MaskedLogSoftmax, MaskedSoftmax, RmsNorm, RmsNormGradient,
+        Softmax, SoftmaxGradient,
     },
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
@@ -58,6 +59,16 @@ macro_rules! with_function {
             AppliedFunction::LogSoftmax => {
                 let $applied =
                     applied_with(LogSoftmax.of(input, axes), operands, segments, application)?;
+                $value
+            }
+            AppliedFunction::MaskedSoftmax { scale } => {
+                let applied = MaskedSoftmax { scale }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
+                $value
+            }
+            AppliedFunction::MaskedLogSoftmax { scale } => {
+                let applied = MaskedLogSoftmax { scale }.of(input, &operands[0], axes);
+                let $applied = applied_with(applied, &operands[1..], segments, application)?;
                 $value
             }
             AppliedFunction::LayerNorm { eps } => {

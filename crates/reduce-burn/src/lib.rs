@@ -114,7 +114,10 @@ pub use error::ReduceBurnError;
 #[cfg(feature = "optim")]
 pub use functions::module::clip_gradients;
 pub use functions::{
-    application::{add_layer_norm, add_rms_norm, layer_norm, log_softmax, rms_norm, softmax},
+    application::{
+        add_layer_norm, add_rms_norm, layer_norm, log_softmax, masked_log_softmax, masked_softmax,
+        rms_norm, softmax,
+    },
     clip::clip_by_global_norm,
     cross_entropy::CrossEntropy,
     selection::{

@@ -113,6 +113,65 @@ fn gradients_are_those_of_finite_differences() {
     }
 }
 
+/// The gradients of the scores and of their mask.
+#[test]
+fn gradients_of_masked_softmax_are_those_of_finite_differences() {
+    type Function = fn(Tensor<3>, AxisList, f64, Tensor<3>) -> Tensor<3>;
+
+    let functions: [(&str, Function); 2] =
+        [("softmax", masked_softmax), ("log_softmax", masked_log_softmax)];
+    let mut source = StdRng::seed_from_u64(9);
+    for (name, function) in functions {
+        for (axes, shape) in
+            AXES.into_iter().flat_map(|axes| [SHAPE, [1, 4, 1]].map(|shape| (axes, shape)))
+        {
+            for scale in [0.4, -2.0] {
+                let inputs = [STORED, shape].map(|shape| (random(&mut source, shape), shape));
+                let case = format!("{name} of {scale}, over {axes:?}, mask of {shape:?}");
+                assert_gradients(&case, inputs, [true; 2], |[x, mask]| {
+                    weighted(function(x.permute([1, 2, 0]), axes.into(), scale, mask))
+                });
+            }
+        }
+    }
+}
+
+/// What a mask hides has no gradient, and either of the two tensors may be tracked alone. Gradients
+/// of narrow types are those of f64, rounded once.
+#[test]
+fn gradients_of_hidden_elements_and_of_narrow_types() {
+    let row = TensorData::from([[1.0f64, -2.0, 0.5, 3.0]]);
+    let hidden = TensorData::from([[0.5f64, f64::NEG_INFINITY, 0.0, -0.25]]);
+    let gradients = |dtype, is_tracked: [bool; 2], function: fn(_, _, _, _) -> Tensor<2>| {
+        let mut tracked = is_tracked.into_iter();
+        let leaves = [&row, &hidden].map(|data| {
+            let data = data.clone().convert_dtype(dtype);
+            let leaf = Tensor::<2>::from_data(data, (&tracking(), dtype));
+            leaf.set_require_grad(tracked.next() == Some(true))
+        });
+        let [x, mask] = leaves.clone();
+        let first = function(x, 1i64, 0.5, mask).slice([0..1, 0..1]);
+        let gradients = first.backward();
+        leaves.map(|leaf| leaf.grad(&gradients).map(elements))
+    };
+    for function in [masked_softmax::<2> as fn(_, _, _, _) -> _, masked_log_softmax] {
+        let [of_x, of_mask] = gradients(DType::F64, [true; 2], function);
+        assert_eq!(gradients(DType::F64, [true, false], function), [of_x.clone(), None]);
+        assert_eq!(gradients(DType::F64, [false, true], function), [None, of_mask.clone()]);
+        let (of_x, of_mask) = (of_x.unwrap(), of_mask.unwrap());
+        assert_eq!([of_x[1], of_mask[1]], [0.0; 2]);
+        for (dtype, relative) in [(DType::F16, 2e-3), (DType::BF16, 1.6e-2)] {
+            let found = gradients(dtype, [true; 2], function);
+            for (found, expected) in found.into_iter().zip([&of_x, &of_mask]) {
+                for (found, expected) in found.unwrap().into_iter().zip(expected) {
+                    let close = (found - expected).abs() <= relative * expected.abs();
+                    assert!(close, "{dtype:?}: {found}, not {expected}");
+                }
+            }
+        }
+    }
+}
+
 /// The gradients of the sum, of the sum normalised, and of both together.
 #[test]
 fn gradients_of_sums_are_those_of_finite_differences() {

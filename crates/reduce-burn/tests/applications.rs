@@ -260,6 +260,35 @@ fn residuals_of_another_type() {
     assert_close(normalized, &[1.0; 105], 1e-3, "normalised sum of large halves");
 }
 
+/// Scaled elements plus a mask that is repeated along axes, with infinities in it.
+#[test]
+fn softmax_of_masked_elements() {
+    for (dtype, relative) in
+        [(DType::F64, 1e-12), (DType::F32, 1e-5), (DType::F16, 6e-3), (DType::BF16, 4e-2)]
+    {
+        let elements = rounded(&random(12, SHAPE.iter().product()), dtype);
+        for ((axes, resolved), shape) in
+            AXES.into_iter().flat_map(|axes| [SHAPE, [1, 5, 7]].map(|shape| (axes, shape)))
+        {
+            let mut mask = rounded(&random(13, shape.iter().product()), dtype);
+            mask.iter_mut().step_by(3).for_each(|element| *element = f64::NEG_INFINITY);
+            for scale in [0.25, -1.5, 0.0] {
+                let score =
+                    |index| scale * elements[place(index, SHAPE)] + mask[place(index, shape)];
+                let scores: Vec<f64> = indices().map(score).collect();
+                let (x, m) = (tensor(&elements, dtype), operand(&mask, shape, dtype));
+                let shares = masked_softmax(x.clone(), axes, scale, m.clone());
+                let logarithms = masked_log_softmax(x, axes, scale, m);
+                let case = format!("{scale}, {axes:?}, {dtype:?}, mask of {shape:?}");
+                assert_eq!([shares.dtype(), logarithms.dtype()], [dtype; 2], "{case}");
+                let of = |function| expected(function, &scores, resolved, None);
+                assert_close(shares, &of(AppliedFunction::Softmax), relative, &case);
+                assert_close(logarithms, &of(AppliedFunction::LogSoftmax), relative, &case);
+            }
+        }
+    }
+}
+
 /// One slice of each kind.
 #[test]
 fn nan_infinities_and_equal_elements() {
@@ -345,6 +374,7 @@ fn nothing_to_apply_to() {
     assert_eq!(rms_norm(empty(), .., None, 0.0).dims(), [3, 0]);
     let weight = Tensor::<2>::ones([1, 1], &Device::flex());
     assert_eq!(layer_norm(empty(), 1, Some(weight), None, 0.0).dims(), [3, 0]);
+    assert_eq!(masked_softmax(empty(), 1, 1.0, empty()).dims(), [3, 0]);
     let (sum, normalized) = add_rms_norm(empty(), empty(), 1, None, 0.0);
     assert_eq!([sum.dims(), normalized.dims()], [[3, 0]; 2]);
 }
@@ -389,6 +419,17 @@ fn each_mistake_has_its_message(device: Device) {
                 "`add_layer_norm` {of_shape}: the residual has shape [3, 3]: it must have rank 2, \
                  and along each axis of [2, 3] that extent or 1"
             ),
+        ),
+        (
+            message(|| masked_softmax(x(), 1, 1.0, one([2, 2]).unwrap())),
+            format!(
+                "`masked_softmax` {of_shape}: the mask has shape [2, 2]: it must have rank 2, and \
+                 along each axis of [2, 3] that extent or 1"
+            ),
+        ),
+        (
+            message(|| masked_log_softmax(x(), 1, f64::INFINITY, x())),
+            format!("`masked_log_softmax` {of_shape}: `masked_log_softmax`: scale"),
         ),
         (
             message(|| add_rms_norm(x(), x(), 1, None, -1.0)),

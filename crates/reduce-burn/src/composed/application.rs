@@ -30,8 +30,12 @@ pub(crate) fn apply<B: ReduceBackend>(
     }
     let sum = application.function().of_sum().map(|_| rounded(x.clone()));
     let applied = match application.function() {
-        AppliedFunction::Softmax => of_slices(x, application, B::softmax),
-        AppliedFunction::LogSoftmax => of_slices(x, application, B::log_softmax),
+        AppliedFunction::Softmax | AppliedFunction::MaskedSoftmax { .. } => {
+            of_slices(x, application, B::softmax)
+        }
+        AppliedFunction::LogSoftmax | AppliedFunction::MaskedLogSoftmax { .. } => {
+            of_slices(x, application, B::log_softmax)
+        }
         AppliedFunction::LayerNorm { eps } | AppliedFunction::AddLayerNorm { eps } => {
             let [mean] = reduced(OperatorName::Mean, &x, application.axes())?;
             let [std] = reduced(OperatorName::Std, &x, application.axes())?;
@@ -55,17 +59,23 @@ pub(crate) fn apply<B: ReduceBackend>(
     Ok(sum.into_iter().chain([rounded(shifted)]).collect())
 }
 
-/// What an application reduces: the tensor, or its sum with the first operand, which is a residual
-/// then.
+/// What an application reduces: the tensor, its sum with a residual, or its product with a factor
+/// plus a mask. Residual and mask are the first operand.
 fn reduced_elements<B: ReduceBackend>(
     tensor: FloatTensor<B>,
     operands: &mut impl Iterator<Item = FloatTensor<B>>,
     application: &Application,
 ) -> Operand<B> {
     let wide = |tensor| Operand::<B>(tensor).cast(application.wide());
-    match application.function().of_sum().and_then(|_| operands.next()) {
-        Some(residual) => wide(tensor) + wide(residual),
-        None => wide(tensor),
+    let x = wide(tensor);
+    let function = application.function();
+    if !function.reduces_two() {
+        return x;
+    }
+    let second = operands.next().map(wide).expect("an application has the operands it needs");
+    match function.scale() {
+        Some(scale) => x * scale + second,
+        None => x + second,
     }
 }
 

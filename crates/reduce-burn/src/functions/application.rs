@@ -90,6 +90,77 @@ pub fn log_softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>)
     logarithms
 }
 
+/// [`softmax`] over `axes` of the elements times `scale`, plus `mask`: the weights of attention from
+/// its scores. Where there are kernels, nothing but the result is stored.
+///
+/// `mask` broadcasts to the tensor: along each axis it has the extent of the tensor, or 1. It may
+/// have another float type. Where it is `-inf`, the result is 0; a slice that is masked everywhere
+/// is NaN. A mask that is tracked gets a gradient too, such as a bias of relative positions.
+///
+/// ```
+/// use burn_tensor::Tensor;
+/// use reduce_burn::masked_softmax;
+///
+/// /// The weights of attention, for queries and keys of `[batch, heads, tokens, features]`.
+/// fn attention(
+///     queries: Tensor<4>,
+///     keys: Tensor<4>,
+///     mask: Tensor<4>, // 0 or -inf: [1, 1, tokens, tokens]
+/// ) -> Tensor<4> {
+///     let [_, _, _, features] = queries.dims();
+///     let scores = queries.matmul(keys.swap_dims(2, 3));
+///     masked_softmax(scores, -1, (features as f64).sqrt().recip(), mask)
+/// }
+/// ```
+///
+/// # Panics
+///
+/// As [all functions](crate#errors), and for a `scale` that is not finite.
+#[track_caller]
+pub fn masked_softmax<const D: usize>(
+    tensor: Tensor<D>,
+    axes: impl Into<AxisList>,
+    scale: f64,
+    mask: Tensor<D>,
+) -> Tensor<D> {
+    let operands = vec![into_any(mask).into_inner()];
+    let function = AppliedFunction::MaskedSoftmax { scale };
+    let [shares] = apply(function, tensor, axes.into(), operands);
+    shares
+}
+
+/// The logarithm of [`masked_softmax`], without the loss of taking one after the other. Where the
+/// mask is `-inf`, so is the result.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::masked_log_softmax;
+///
+/// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 4.0, 6.0]], &Device::flex());
+/// // Without the last class.
+/// let mask = Tensor::<2>::from_data([[0.0, 0.0, f32::NEG_INFINITY]], &Device::flex());
+/// let logarithms = masked_log_softmax(x, 1, 0.5, mask); // shape [2, 3]
+/// # let found = logarithms.into_data().to_vec::<f32>().unwrap();
+/// # assert_eq!([found[2], found[5]], [f32::NEG_INFINITY; 2]);
+/// # assert!((found[3] + 2f32.ln()).abs() < 1e-6);
+/// ```
+///
+/// # Panics
+///
+/// As [all functions](crate#errors), and for a `scale` that is not finite.
+#[track_caller]
+pub fn masked_log_softmax<const D: usize>(
+    tensor: Tensor<D>,
+    axes: impl Into<AxisList>,
+    scale: f64,
+    mask: Tensor<D>,
+) -> Tensor<D> {
+    let operands = vec![into_any(mask).into_inner()];
+    let function = AppliedFunction::MaskedLogSoftmax { scale };
+    let [logarithms] = apply(function, tensor, axes.into(), operands);
+    logarithms
+}
+
 /// The difference from the mean over `axes`, divided by the root of the variance plus `eps`, times
 /// `weight`, plus `bias`. The variance divides by the count.
 ///

@@ -52,8 +52,9 @@ enum Formula<B: Backend> {
 enum LogShares<B: Backend> {
     /// The result, of f32 or f64.
     Result(FloatTensor<B>),
-    /// The input of a narrower type. The backward pass computes the result again, in f32.
-    Input(FloatTensor<B>),
+    /// The input of a narrower type, and the mask if there is one. The backward pass computes the
+    /// result again, in f32.
+    Input(FloatTensor<B>, Vec<FloatTensor<B>>),
 }
 
 /// The result of an application of tracked tensors, and its gradient.
@@ -65,15 +66,16 @@ pub(crate) fn forward<B: ReduceBackend>(
 ) -> Result<(FloatTensor<B>, ApplicationGradient<B>), ReduceBurnError> {
     let weight = operands.first().cloned();
     let (result, formula) = match application.function() {
-        AppliedFunction::Softmax => {
+        AppliedFunction::Softmax | AppliedFunction::MaskedSoftmax { .. } => {
             let result = backend::apply::<B>(x, operands, members.clone(), application)?;
             (result.clone(), Formula::Softmax { result })
         }
-        AppliedFunction::LogSoftmax => {
-            let result = backend::apply::<B>(x.clone(), operands, members.clone(), application)?;
+        AppliedFunction::LogSoftmax | AppliedFunction::MaskedLogSoftmax { .. } => {
+            let (own, mask) = (x.clone(), operands.clone());
+            let result = backend::apply::<B>(x, operands, members.clone(), application)?;
             let saved = match wide(application.dtype()) == application.dtype() {
                 true => LogShares::Result(result.clone()),
-                false => LogShares::Input(x),
+                false => LogShares::Input(own, mask),
             };
             (result, Formula::LogSoftmax { saved })
         }
@@ -160,19 +162,17 @@ impl<B: ReduceBackend> Over<'_, B> {
         }
         match formula {
             Formula::Softmax { result } => {
-                let function = AppliedFunction::SoftmaxGradient;
-                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
+                self.of_scores(AppliedFunction::SoftmaxGradient, gradient, result)
             }
             Formula::LogSoftmax { saved } => {
                 let result = match saved {
                     LogShares::Result(result) => result,
-                    LogShares::Input(x) => {
+                    LogShares::Input(x, mask) => {
                         let x = Operand::<B>(x).wide();
-                        self.applied(AppliedFunction::LogSoftmax, x, Vec::new())?.0
+                        self.applied(self.application.function(), x, mask)?.0
                     }
                 };
-                let function = AppliedFunction::LogSoftmaxGradient;
-                Ok(vec![Some(self.applied(function, gradient, vec![result])?)])
+                self.of_scores(AppliedFunction::LogSoftmaxGradient, gradient, result)
             }
             Formula::Normalization { x, weight, statistics } => {
                 self.of_normalization(x, statistics, weight, gradient.wide())
@@ -185,6 +185,26 @@ impl<B: ReduceBackend> Over<'_, B> {
                 Ok(vec![self.is_wanted(0).then_some(gradient), of_residual])
             }
         }
+    }
+
+    /// The gradients of the input of a softmax, and of the mask if there is one. `function` is the
+    /// backward pass, which gives the gradient of what the exponentials are taken of.
+    fn of_scores(
+        &self,
+        function: AppliedFunction,
+        gradient: Operand<B>,
+        result: FloatTensor<B>,
+    ) -> Result<Gradients<B>, ReduceBurnError> {
+        let Some(scale) = self.application.function().scale() else {
+            return Ok(vec![Some(self.applied(function, gradient, vec![result])?)]);
+        };
+        // It is multiplied and summed before it is rounded.
+        let scores = self.applied(function, gradient.wide(), vec![result])?;
+        let of_mask = match self.is_wanted(1) {
+            true => Some(self.of_operand(0, scores.clone())?),
+            false => None,
+        };
+        Ok(vec![self.is_wanted(0).then(|| scores * scale), of_mask])
     }
 
     /// The gradients of a normalisation.

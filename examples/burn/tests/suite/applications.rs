@@ -5,7 +5,10 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::Rng;
-use reduce_burn::{add_layer_norm, add_rms_norm, layer_norm, log_softmax, rms_norm, softmax};
+use reduce_burn::{
+    add_layer_norm, add_rms_norm, layer_norm, log_softmax, masked_log_softmax, masked_softmax,
+    rms_norm, softmax,
+};
 
 use crate::{
     contract::{message, too_large},
@@ -13,9 +16,11 @@ use crate::{
     values::{assert_close, flex, has},
 };
 
-const NAMES: [&str; 9] = [
+const NAMES: [&str; 11] = [
     "softmax",
     "log_softmax",
+    "masked_softmax",
+    "masked_log_softmax",
     "layer_norm",
     "layer_norm with weight",
     "layer_norm with both",
@@ -38,6 +43,9 @@ fn call(
     match name {
         "softmax" => softmax(x, axes),
         "log_softmax" => log_softmax(x, axes),
+        // The bias is the mask.
+        "masked_softmax" => masked_softmax(x, axes, 0.7, bias),
+        "masked_log_softmax" => masked_log_softmax(x, axes, -0.7, bias),
         "layer_norm" => layer_norm(x, axes, None, None, EPS),
         "layer_norm with weight" => layer_norm(x, axes, Some(weight), None, EPS),
         "layer_norm with both" => layer_norm(x, axes, Some(weight), Some(bias), EPS),
@@ -136,7 +144,9 @@ pub(crate) fn lengths_and_types(device: &Device) {
             let operand: Vec<f32> = (0..shape[axis]).map(|n| (n % 9) as f32 * 0.25).collect();
             // Weights of f32, whatever the tensor has.
             let operand = TensorData::new(operand, own);
-            for name in ["softmax", "layer_norm with both", "add_layer_norm with both"] {
+            for name in
+                ["softmax", "masked_softmax", "layer_norm with both", "add_layer_norm with both"]
+            {
                 fn result(
                     name: &str,
                     axis: usize,
@@ -205,6 +215,10 @@ pub(crate) fn errors_before_launch(device: &Device) {
             message(|| add_rms_norm(x(), wrong().unwrap(), 1, None, 1e-5)),
             "`add_rms_norm` of a tensor of shape [2, 3]: the residual has shape [1, 4]: it must \
              have rank 2, and along each axis of [2, 3] that extent or 1",
+        ),
+        (
+            message(|| masked_softmax(x(), 1, f64::NAN, x())),
+            "`masked_softmax` of a tensor of shape [2, 3]: `masked_softmax`: scale",
         ),
         (
             message(|| rms_norm(x(), 1, None, -1.0)),
