@@ -99,6 +99,8 @@ mod functions;
 mod fusion;
 mod geometry;
 mod gradient;
+#[cfg(feature = "nn")]
+pub mod nn;
 mod operand;
 mod pair;
 pub mod pairs;
