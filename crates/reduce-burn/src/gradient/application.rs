@@ -104,9 +104,10 @@ pub(crate) fn forward_of_sum<B: ReduceBackend>(
     application: &Application,
 ) -> Result<[Differentiable<B>; 2], ReduceBurnError> {
     let others = operands[1..].to_vec();
+    // The sum has the shape and the type of the input.
+    let of_sum = Application::new::<B>(function, &x, &application.axes().into(), &others)?;
     let ([sum, normalized], statistics) =
         backend::apply_with_statistics::<B, 2>(x, operands, application)?;
-    let of_sum = Application::new::<B>(function, &sum, &application.axes().into(), &others)?;
     // Those of a residual of f64 are of f64, whatever the sum has.
     let statistics = statistics.into_iter().map(|x| Operand::<B>(x).cast(of_sum.wide()).0);
     let statistics = statistics.collect();
