@@ -68,36 +68,31 @@ impl Reductions {
         (mean, var)
     }
 
-    /// The logarithm of the sum of exponentials over the last axis, which stays with size 1.
-    ///
-    /// Burn has no such function; this is the usual chain. The maximum cancels, so no gradient goes
-    /// through it.
-    pub fn logsumexp<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
+    /// The weights of attention: the softmax over the last axis of scores times `scale`, plus
+    /// `mask`, which broadcasts to the scores.
+    pub fn attention<const D: usize>(
+        self,
+        scores: Tensor<D>,
+        scale: f64,
+        mask: Tensor<D>,
+    ) -> Tensor<D> {
         match self {
-            Reductions::Ours => reduce_burn::logsumexp(x, -1),
-            Reductions::Burn => {
-                let max = x.clone().max_dim(D - 1).detach();
-                (x - max.clone()).exp().sum_dim(D - 1).log() + max
-            }
-        }
-    }
-
-    /// The softmax over the last axis.
-    pub fn softmax<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        match self {
-            Reductions::Ours => (x.clone() - reduce_burn::logsumexp(x, -1)).exp(),
-            Reductions::Burn => activation::softmax(x, D - 1),
+            Reductions::Ours => reduce_burn::masked_softmax(scores, -1, scale, mask),
+            Reductions::Burn => activation::softmax(scores * scale + mask, D - 1),
         }
     }
 
     /// The cross-entropy of rows of logits and the classes that they should name, averaged over the
-    /// rows.
+    /// rows. Both are modules.
     pub fn cross_entropy(self, logits: Tensor<2>, classes: Tensor<1, Int>) -> Tensor<1> {
-        let named = logits.clone().gather(1, classes.unsqueeze_dim(1));
-        let losses = self.logsumexp(logits) - named;
+        let device = logits.device();
         match self {
-            Reductions::Ours => reduce_burn::mean(losses, squeeze(..)),
-            Reductions::Burn => losses.mean(),
+            Reductions::Ours => {
+                reduce_burn::nn::CrossEntropyLoss::new(None, &device).forward(logits, classes)
+            }
+            Reductions::Burn => {
+                burn_nn::loss::CrossEntropyLoss::new(None, &device).forward(logits, classes)
+            }
         }
     }
 
@@ -115,17 +110,6 @@ impl Reductions {
         match self {
             Reductions::Ours => reduce_burn::count_nonzero(hits, squeeze(..)),
             Reductions::Burn => hits.int().sum(),
-        }
-    }
-
-    /// The mean of squares over the last axis, which stays with size 1.
-    pub fn mean_square<const D: usize>(self, x: Tensor<D>) -> Tensor<D> {
-        match self {
-            Reductions::Ours => {
-                let len = x.dims()[D - 1] as f64;
-                reduce_burn::sum_squares(x, -1) / len
-            }
-            Reductions::Burn => x.square().mean_dim(D - 1),
         }
     }
 

@@ -89,7 +89,7 @@ fn both_choices_reduce_the_same() {
         let report: Value = serde_json::from_str(said(&output)).unwrap();
         assert_eq!(report["reductions"], serde_json::json!(["burn", "ours"]));
         let steps = report["steps"].as_array().unwrap();
-        assert_eq!(steps.len(), 5);
+        assert_eq!(steps.len(), 6);
         for step in steps {
             assert!(step["largest_relative_difference"].as_f64().unwrap() < 1e-5, "{step}");
             let seconds = numbers(&step["seconds"]);
@@ -103,7 +103,9 @@ fn both_choices_reduce_the_same() {
 fn the_table_tells_every_step() {
     let output = forward(&["--small", "--reductions", "burn"]);
     let table = said(&output);
-    for step in ["RMS normalisation", "softmax", "cross-entropy", "hits", "norm of a gradient"] {
+    let steps =
+        ["RMS normalisation", "residual", "softmax", "cross-entropy", "hits", "norm of a gradient"];
+    for step in steps {
         assert!(table.contains(&format!("| {step} ")), "{step}: {table}");
     }
     assert!(table.contains(" Burn ") && !table.contains("difference"), "{table}");

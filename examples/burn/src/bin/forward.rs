@@ -1,15 +1,17 @@
 //! What a transformer reduces in a forward pass, at the sizes of a layer of Llama 3 8B, in Burn:
-//! with Burn's own reductions and with those of reduce-burn.
+//! with Burn's own reductions and modules, and with those of reduce-burn.
 //!
-//! The steps are the RMS normalisation of hidden states, the softmax of attention scores, the
-//! cross-entropy of logits and the hits among their maxima, and the global norm of a gradient. Both
-//! choices compute each step from the same random numbers; the program says how long a call takes
-//! and how far the results are apart.
+//! The steps are the RMS normalisation of hidden states, the same of their sum with what a block
+//! has given, the softmax of attention scores with a causal mask, the cross-entropy of logits and
+//! the hits among their maxima, and the global norm of a gradient. Both choices compute each step
+//! from the same random numbers; the program says how long a call takes and how far the results are
+//! apart.
 
 use std::{error::Error, fmt, process::ExitCode};
 
 use burn_backend::ExecutionError;
-use burn_tensor::{Device, Distribution, Int, Tensor, TensorData};
+use burn_core::module::{Module, Param, ParamId};
+use burn_tensor::{Bool, Device, Distribution, Int, Tensor, TensorData};
 use clap::Parser;
 use comfy_table::{CellAlignment, Table, presets};
 use indicatif::ProgressBar;
@@ -172,22 +174,35 @@ fn steps(
     device.seed(arguments.seed);
     let bench = Bench {
         reductions: arguments.reductions.reductions(),
-        progress: progress(5, "{bar:30} {pos} of {len} {wide_msg}", arguments.json),
+        progress: progress(6, "{bar:30} {pos} of {len} {wide_msg}", arguments.json),
         device: device.clone(),
     };
 
     let x = bench.random(sizes.hidden_states);
-    let weight = bench.random([1, sizes.hidden_states[1]]);
-    let normalisation = bench.step("RMS normalisation", x, |reductions, x| {
-        let mean_square = reductions.mean_square(x.clone());
-        x * (mean_square + EPSILON).sqrt().recip() * weight.clone()
+    let residual = bench.random(sizes.hidden_states);
+    let [tokens, hidden] = sizes.hidden_states;
+    let norms = Norms::new(bench.random([hidden]));
+    let normalisation = bench
+        .step("RMS normalisation", x.clone(), |reductions, x| norms.normalized(reductions, x))?;
+    let connection = bench.step("residual and normalisation", x, |reductions, x| {
+        norms.connected(reductions, x, residual.clone())
     })?;
+    drop(residual);
 
     let x = bench.random(sizes.scores);
-    let softmax = bench.step("softmax of scores", x, |reductions, x| reductions.softmax(x))?;
+    let [heads, ..] = sizes.scores;
+    // The root of a head's features.
+    let scale = (hidden as f64 / heads as f64).sqrt().recip();
+    let later = Tensor::<2, Bool>::tril_mask([tokens, tokens], 0, device);
+    let mask = Tensor::zeros([tokens, tokens], device).mask_fill(later, f32::NEG_INFINITY);
+    let mask: Tensor<3> = mask.unsqueeze();
+    let softmax = bench.step("softmax of masked scores", x, |reductions, x| {
+        reductions.attention(x, scale, mask.clone())
+    })?;
+    drop(mask);
 
     let x = bench.random(sizes.logits);
-    let [tokens, vocab] = sizes.logits;
+    let [_, vocab] = sizes.logits;
     let mut random = StdRng::seed_from_u64(arguments.seed);
     let classes: Vec<i32> = (0..tokens).map(|_| random.random_range(0..vocab) as i32).collect();
     let classes = Tensor::<1, Int>::from_data(TensorData::new(classes, [tokens]), device);
@@ -206,7 +221,48 @@ fn steps(
     let norm = bench.step("norm of a gradient", x, |reductions, x| reductions.norm(x))?;
 
     bench.progress.finish_and_clear();
-    Ok(vec![normalisation, softmax, cross_entropy, hits, norm])
+    Ok(vec![normalisation, connection, softmax, cross_entropy, hits, norm])
+}
+
+/// A normalisation of hidden states as a module of Burn, and as ours with the same weight.
+struct Norms {
+    burn: burn_nn::RmsNorm,
+    ours: reduce_burn::nn::RmsNorm,
+}
+
+impl Norms {
+    fn new(weight: Tensor<1>) -> Self {
+        let ([hidden], device) = (weight.dims(), weight.device());
+        let config = burn_nn::RmsNormConfig::new(hidden).with_epsilon(EPSILON);
+        let mut burn = config.init(&device);
+        burn.gamma = Param::initialized(ParamId::new(), weight);
+        let config = reduce_burn::nn::RmsNormConfig::new(hidden).with_epsilon(EPSILON);
+        let ours = config.init(&device).load_record(burn.clone().into_record());
+        Self { burn, ours }
+    }
+
+    fn normalized(&self, reductions: Reductions, x: Tensor<2>) -> Tensor<2> {
+        match reductions {
+            Reductions::Burn => self.burn.forward(x),
+            Reductions::Ours => self.ours.forward(x),
+        }
+    }
+
+    /// The sum of what a block gives and of the hidden states before it, and the sum normalised.
+    fn connected(
+        &self,
+        reductions: Reductions,
+        block: Tensor<2>,
+        hidden: Tensor<2>,
+    ) -> (Tensor<2>, Tensor<2>) {
+        match reductions {
+            Reductions::Burn => {
+                let sum = hidden + block;
+                (sum.clone(), self.burn.forward(sum))
+            }
+            Reductions::Ours => self.ours.forward_add(block, hidden),
+        }
+    }
 }
 
 /// What all steps have in common.
@@ -276,6 +332,17 @@ impl Results for Tensor<1, Int> {
 
     fn relative_difference(self, other: Self) -> f64 {
         self.float().relative_difference(other.float())
+    }
+}
+
+impl<A: Results, B: Results> Results for (A, B) {
+    fn bytes(&self) -> usize {
+        self.0.bytes() + self.1.bytes()
+    }
+
+    fn relative_difference(self, other: Self) -> f64 {
+        let first = self.0.relative_difference(other.0);
+        first.max(self.1.relative_difference(other.1))
     }
 }
 
