@@ -172,8 +172,8 @@ impl fmt::Display for AppliedFunction {
     }
 }
 
-/// What to compute of a float tensor and of operands: a function and the axes of its reduction. Each
-/// result has the shape and the type of the tensor.
+/// What to compute of a float tensor and of operands: a function and the axes of its reduction.
+/// Each result has the shape and the type of the tensor.
 #[derive(Clone, Debug)]
 pub struct Application {
     function: AppliedFunction,

@@ -46,7 +46,13 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
+//! [`add_layer_norm`] and [`add_rms_norm`] add a residual first, and give the sum too.
+//! [`masked_softmax`] and [`masked_log_softmax`] are of scaled elements plus a mask.
+//!
 //! [`CrossEntropy`] is a loss of logits and classes, with smoothing, weights and ignored classes.
+//!
+//! With the feature `nn`, the module `nn` has modules with the names, fields and records of Burn's:
+//! `RmsNorm`, `LayerNorm` and `CrossEntropyLoss`.
 //!
 //! # Segments
 //!
@@ -77,10 +83,10 @@
 //!
 //! Functions panic, as Burn's own do, with a message that names the values: for axes that the
 //! tensor does not have or that are named twice, for a rank of the result that is not the one asked
-//! for, for extrema of no elements, for a weight, a bias or a second tensor that does not broadcast
-//! to the tensor, for lists of no tensors or of several devices, for parameters out of their range,
-//! and for types that the device cannot compute with. They do so when they are called, also on
-//! fused backends, and nothing is launched then.
+//! for, for extrema of no elements, for a weight, a bias, a residual, a mask or a second tensor
+//! that does not broadcast to the tensor, for lists of no tensors or of several devices, for
+//! parameters out of their range, and for types that the device cannot compute with. They do so
+//! when they are called, also on fused backends, and nothing is launched then.
 #![deny(missing_docs)]
 
 mod application;

@@ -90,8 +90,8 @@ pub fn log_softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>)
     logarithms
 }
 
-/// [`softmax`] over `axes` of the elements times `scale`, plus `mask`: the weights of attention from
-/// its scores. Where there are kernels, nothing but the result is stored.
+/// [`softmax`] over `axes` of the elements times `scale`, plus `mask`: the weights of attention
+/// from its scores. Where there are kernels, nothing but the result is stored.
 ///
 /// `mask` broadcasts to the tensor: along each axis it has the extent of the tensor, or 1. It may
 /// have another float type. Where it is `-inf`, the result is 0; a slice that is masked everywhere

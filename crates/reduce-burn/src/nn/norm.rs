@@ -176,8 +176,10 @@ impl LayerNorm {
     /// use burn_tensor::Tensor;
     /// use reduce_burn::nn::LayerNorm;
     ///
+    /// type Both = (Tensor<3>, Tensor<3>);
+    ///
     /// /// The hidden states behind a block, and what the next block takes.
-    /// fn connect(norm: &LayerNorm, block: Tensor<3>, hidden: Tensor<3>) -> (Tensor<3>, Tensor<3>) {
+    /// fn connect(norm: &LayerNorm, block: Tensor<3>, hidden: Tensor<3>) -> Both {
     ///     norm.forward_add(block, hidden) // hidden + block, norm.forward(hidden + block)
     /// }
     /// ```
