@@ -4,7 +4,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     ElementType, ErrorKind, Operator, ReduceError, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    normalize::AppliedReduction,
+    normalize::{AppliedReduction, group_norm, instance_norm},
     operator::{Apply, One},
     planner::{
         Access, AppliedKind, AppliedPlan, Combine, Direction, Plan, PlanError, Schedule,
@@ -777,4 +777,48 @@ pub(crate) fn few_bindings(client: &Client) {
             assert!(pairs.all(|(a, b)| (a - b).abs() < 1e-5), "rows of {len} elements");
         }
     }
+}
+
+/// Groups of channels, and channels of instances, with weights and biases: against f64.
+pub(crate) fn groups(client: &Client) {
+    const EPS: f64 = 1e-3;
+
+    let shape = [3, 12, 5, 7];
+    let mut rng = StdRng::seed_from_u64(8);
+    let mut random =
+        |count: usize| (0..count).map(|_| rng.random_range(-2.0f32..3.0)).collect::<Vec<_>>();
+    let (values, weights, biases) = (random(3 * 12 * 35), random(12), random(12));
+    let x = tensor(client, &values, &shape, &row_major_strides(&shape));
+    let weight = tensor(client, &weights, &[12], &[1]);
+    let bias = tensor(client, &biases, &[12], &[1]);
+    let check = |found: TensorHandle, of_group: usize| {
+        let found = read::<f32>(client, &found, values.len());
+        for (first, group) in values.chunks(of_group * 35).enumerate() {
+            let count = group.len() as f64;
+            let mean = group.iter().map(|&x| f64::from(x)).sum::<f64>() / count;
+            let variance =
+                group.iter().map(|&x| (f64::from(x) - mean).powi(2)).sum::<f64>() / count;
+            for (nth, &x) in group.iter().enumerate() {
+                let at = first * of_group * 35 + nth;
+                let channel = at / 35 % 12;
+                let normalized = (f64::from(x) - mean) / (variance + EPS).sqrt();
+                let expected =
+                    normalized * f64::from(weights[channel]) + f64::from(biases[channel]);
+                let error = (f64::from(found[at]) - expected).abs();
+                assert!(error < 1e-5, "groups of {of_group}: {} and not {expected}", found[at]);
+            }
+        }
+    };
+    for groups in [1, 4, 12] {
+        let normalized = group_norm(client, &x, groups, &weight, &bias, EPS).unwrap();
+        assert_eq!(normalized.shape()[..], shape);
+        check(normalized, 12 / groups);
+    }
+    check(instance_norm(client, &x, &weight, &bias, EPS).unwrap(), 1);
+    for groups in [0, 5] {
+        let error = group_norm(client, &x, groups, &weight, &bias, EPS).unwrap_err();
+        assert!(error.to_string().contains("groups"), "{error}");
+    }
+    assert!(group_norm(client, &weight, 1, &weight, &bias, EPS).is_err());
+    assert!(instance_norm(client, &weight, &weight, &bias, EPS).is_err());
 }

@@ -106,6 +106,7 @@ macro_rules! suite {
                 quantize_scales: quantize::scales;
                 quantize_extremes: quantize::extremes;
                 quantize_normalized: quantize::normalized;
+                applied_to_groups: applied::groups;
                 quantize_blocks: quantize::blocks;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
