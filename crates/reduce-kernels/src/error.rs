@@ -421,6 +421,18 @@ pub(crate) enum Reason {
         /// Their type.
         found: ElementType,
     },
+    /// The lengths of a mask are not integers.
+    #[error("lengths are integers, not {found}")]
+    LengthType {
+        /// Their type.
+        found: ElementType,
+    },
+    /// A mask that is added to scores is of floating point.
+    #[error("masks of 0 and -inf are of floating point, not {found}")]
+    MaskType {
+        /// The type that was asked for.
+        found: ElementType,
+    },
     /// Elements do not get the numbers of so many segments in this type.
     #[error("numbers of {segments} segments are of i32 or i64, which must hold them, not {found}")]
     KeysOfOffsets {
@@ -502,6 +514,8 @@ impl ReduceError {
             | Reason::ClassType { .. }
             | Reason::KeysOfOffsets { .. }
             | Reason::Lengths { .. }
+            | Reason::LengthType { .. }
+            | Reason::MaskType { .. }
             | Reason::Keys { .. }
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }

@@ -66,6 +66,7 @@ mod kernels;
 mod keyed_reduction;
 pub mod list;
 mod list_selection;
+mod masks;
 pub mod normalize;
 mod one_input;
 pub mod operator;

@@ -48,6 +48,7 @@ pub use crate::{
     applied_reduction::{AppliedOutputs, AppliedReduction, WithResults},
     cross_entropy::{CrossEntropy, LossReduction, cross_entropy},
     gradients::{layer_norm_gradient, log_softmax_gradient, rms_norm_gradient, softmax_gradient},
+    masks::{causal_mask, length_mask},
     operator::builtin::{
         AddScaled, AddStandardized, LayerNormGradient, LogSoftmaxGradient, RmsNormGradient,
         ScaleBy, Scaled, SoftmaxGradient, Standardized,

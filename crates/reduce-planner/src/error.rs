@@ -24,7 +24,7 @@ pub enum Role {
     Classes,
     /// The positions that a selection writes in place of those in the slice.
     Positions,
-    /// A tensor of lengths of segments.
+    /// A tensor of lengths, of segments or of the rows that a mask is for.
     Lengths,
     /// The offsets at which segments begin.
     Offsets,

@@ -10,6 +10,8 @@
 //! recording. [`client`] reads what a device can do, and [`types`] says which types it computes
 //! with. [`arguments`] and [`companion`] describe problems and tensors to kernels.
 //!
+//! [`masks`] writes masks, which need no plan.
+//!
 //! [`shards`] reduces shards on several devices.
 //!
 //! Nothing here is generic over the operator, so Rust compiles it once.
@@ -23,6 +25,7 @@ pub(crate) mod client;
 mod companion;
 pub(crate) mod launched;
 pub(crate) mod list;
+pub(crate) mod masks;
 pub(crate) mod reduce;
 pub(crate) mod scratch;
 pub(crate) mod segments;

@@ -67,6 +67,15 @@ pub(super) fn check_kernels(client: &Client) -> Result<(), ReduceError> {
     }
 }
 
+/// Checks that kernels can read and write elements of a type.
+pub(super) fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {
+    if device.has(element) {
+        return Ok(());
+    }
+    let device = device.name.clone();
+    Err(PlanError::ElementUnsupported { device, element }.into())
+}
+
 /// Checks that kernels can compute with elements of a type.
 pub(super) fn check_computes(
     client: &Client,

@@ -13,6 +13,7 @@
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
 //! - [`cross_entropy`]: what concerns one element of each slice, that of its class.
+//! - [`masks`]: masks that are added to scores.
 //! - [`top_k`]: the largest or smallest elements of each slice.
 //!
 //! # Glossary
@@ -62,6 +63,7 @@ pub(crate) mod geometry;
 mod lanes;
 pub(crate) mod list;
 pub(crate) mod load;
+pub(crate) mod masks;
 pub(crate) mod merge;
 pub(crate) mod pairwise;
 pub(crate) mod partials;

@@ -85,6 +85,11 @@ macro_rules! suite {
                 applied_outputs_by_every_plan: applied_outputs::every_plan;
                 applied_sums_and_norms: applied_outputs::sums_and_norms;
                 applied_masks: masks::softmax;
+                applied_masks_of_this_crate: masks::softmax_with_own_masks;
+                masks_of_later_keys: masks::causal;
+                masks_of_lengths: masks::lengths;
+                masks_of_lengths_far_apart: masks::lengths_far_apart;
+                masks_refused: masks::refusals;
                 applied_outputs_that_are_wrong: applied_outputs::wrong_outputs;
                 applied_to_tiles_in_shared_memory: applied::held_in_shared_memory;
                 applied_to_tiles_of_several_cubes: applied::held_by_cubes;

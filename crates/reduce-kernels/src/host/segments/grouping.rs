@@ -5,7 +5,7 @@ use reduce_planner::{Device, Digit, ElementType, GroupingPlan, InputSpec, Role, 
 
 use super::{
     integers::IntegersSpec,
-    keys::{check_element, check_keys, offsets_of_sorted_keys},
+    keys::{check_keys, offsets_of_sorted_keys},
     lengths::Scan,
 };
 use crate::{
@@ -14,6 +14,7 @@ use crate::{
     host::{
         arguments,
         bound::{Bound, output_bytes},
+        types::check_element,
     },
     kernels::segments::{DigitSpec, KeyNumbersLaunch, count_digits, move_keys},
 };

@@ -1,16 +1,17 @@
 //! Makes offsets of sorted keys, and keys of offsets.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{
-    Device, ElementType, InputSpec, PlanError, ProblemError, Role, check_index_span,
-};
+use reduce_planner::{ElementType, InputSpec, ProblemError, Role, check_index_span};
 
 use super::integers::{IntegersSpec, Members};
 use crate::{
     device_of,
     element::storage_type,
     error::{Reason, ReduceError},
-    host::bound::{Bound, output_bytes},
+    host::{
+        bound::{Bound, output_bytes},
+        types::check_element,
+    },
     kernels::segments::{numbers_of_elements, offsets_of_keys},
 };
 
@@ -153,12 +154,4 @@ pub(super) fn check_keys(element: ElementType, segments: usize) -> Result<(), Re
         true => Err(Reason::Keys { found: element, segments }.into()),
         false => Ok(()),
     }
-}
-
-pub(super) fn check_element(device: &Device, element: ElementType) -> Result<(), ReduceError> {
-    if device.has(element) {
-        return Ok(());
-    }
-    let device = device.name.clone();
-    Err(PlanError::ElementUnsupported { device, element }.into())
 }

@@ -3,12 +3,15 @@
 use cubecl::{prelude::*, server::Handle, std::tensor::TensorHandle};
 use reduce_planner::{Device, ElementType, InputSpec, Role, check_index_span};
 
-use super::{integers::IntegersSpec, keys::check_element};
+use super::integers::IntegersSpec;
 use crate::{
     device_of,
     element::storage_type,
     error::{Reason, ReduceError},
-    host::bound::{Bound, output_bytes},
+    host::{
+        bound::{Bound, output_bytes},
+        types::check_element,
+    },
     input::sealed::Layout,
     kernels::segments::{self, LENGTHS_PER_UNIT},
 };
