@@ -153,6 +153,18 @@ impl Array {
         Ok(Self { element, shape, strides, bytes })
     }
 
+    /// Whether the format has a type.
+    ///
+    /// # Errors
+    ///
+    /// It has not. `path` is that of the file.
+    pub fn check_written(element: ElementType, path: &Path) -> Result<(), ArrayError> {
+        match element == ElementType::BF16 || element.is_f8() {
+            true => Err(ArrayError::NotInNumPy { path: path.into(), element }),
+            false => Ok(()),
+        }
+    }
+
     /// Writes a row-major array. The file appears whole or not at all.
     ///
     /// # Errors
@@ -169,9 +181,7 @@ impl Array {
     ///
     /// Those of [`write`](Self::write).
     pub fn stage(&self, path: &Path) -> Result<Staged, ArrayError> {
-        if self.element == ElementType::BF16 || self.element.is_f8() {
-            return Err(ArrayError::NotInNumPy { path: path.into(), element: self.element });
-        }
+        Self::check_written(self.element, path)?;
         let header = Header::write(self.element, &self.shape)
             .map_err(|source| FileError::new(path, source))?;
         let mut file = Staged::beside(path)?;

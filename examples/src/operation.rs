@@ -28,8 +28,8 @@ pub struct Parameters {
     /// What softmax and log_softmax divide the elements by. 1 if not given.
     #[arg(long, allow_negative_numbers = true)]
     pub temperature: Option<f64>,
-    /// What the largest magnitude becomes in quantize, rms_norm_quantize and add_rms_norm_quantize. If
-    /// not given, the largest number of the output's type, which is i8 if --type names no other.
+    /// What the largest magnitude becomes in quantize, rms_norm_quantize and add_rms_norm_quantize.
+    /// If not given, the largest number of the output's type, which is i8 if --type names no other.
     #[arg(long, allow_negative_numbers = true)]
     pub most: Option<f64>,
     /// The factor of the elements in masked_softmax and masked_log_softmax. 1 if not given.

@@ -456,6 +456,33 @@ fn blocks_are_quantised_with_their_scales() {
     }
 }
 
+/// The sum with a residual is one file, the normalised sum another, and what normalised it a third.
+#[test]
+fn sums_are_normalised() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (input, residual) = (file("in.npy"), file("residual.npy"));
+    array(&[3, 50], |i| (i % 7) as f32).write(&input).unwrap();
+    array(&[3, 50], |i| (i % 5) as f32 - 1.0).write(&residual).unwrap();
+    let files = [file("sum.npy"), file("normalised.npy"), file("factors.npy")];
+    let output = files.each_ref().map(|path| text(path)).join(",");
+    let arguments = ["--apply", "add_rms_norm", "--with", text(&residual), "--axes", "1"];
+    let run = reduce(&[&[text(&input)], &arguments[..], &["--output", &output]].concat());
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    let [sums, normalised, factors] = files.each_ref().map(|path| Array::read(path).unwrap());
+    assert_eq!((&sums.shape[..], &factors.shape[..]), (&[3, 50][..], &[3, 1][..]));
+    let numbers = |array: &Array| bytemuck::cast_slice::<u8, f32>(&array.bytes).to_vec();
+    let (sums, normalised, factors) = (numbers(&sums), numbers(&normalised), numbers(&factors));
+    for (row, &factor) in factors.iter().enumerate() {
+        let squares: f32 = sums[row * 50..][..50].iter().map(|x| x * x).sum();
+        assert!((factor - (squares / 50.0 + 1e-5).sqrt().recip()).abs() < 1e-6);
+        for at in row * 50..row * 50 + 50 {
+            assert_eq!(sums[at], (at % 7) as f32 + (at % 5) as f32 - 1.0);
+            assert!((normalised[at] - sums[at] * factor).abs() < 1e-5);
+        }
+    }
+}
+
 /// One line that says what and where, status 2, and no output file.
 #[test]
 fn mistakes_get_one_line() {
@@ -701,7 +728,19 @@ fn mistakes_with_two_arrays_get_one_line() {
             "unknown reduction of two inputs `dott`: expected one of dot, mean_squared_error",
         ),
         ("--with F", "--op <OP>"),
-        ("--apply softmax --with F", "'--apply <FUNCTION>' cannot be used with '--with <FILE>'"),
+        (
+            "--apply softmax --with F",
+            "`softmax` takes one input: with --with, --apply is one of add_rms_norm,",
+        ),
+        ("--apply quantize --type f8e4m3", "NumPy's format has no f8e4m3"),
+        ("--apply add_rms_norm", "`add_rms_norm` takes two inputs: --with names the second"),
+        ("--apply softmix", "unknown function `softmix`: expected one of softmax, log_softmax"),
+        (
+            "--apply softmix --with F",
+            "unknown function `softmix` of two inputs: expected one of add_rms_norm",
+        ),
+        ("--apply add_rms_norm --with F --scale 2", "`add_rms_norm` takes no --scale"),
+        ("--apply add_rms_norm --with F --block 5", "`add_rms_norm` takes no --block"),
         ("--op dot --with F --delta 1", "`dot` takes no --delta"),
         ("--op huber --with F --eps 1", "`huber` takes no --eps"),
         ("--op all_close --with F --ddof 1", "`all_close` takes no --correction"),

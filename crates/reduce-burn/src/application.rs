@@ -207,9 +207,10 @@ impl Application {
             return Err(ReduceError::parameter(function.name(), invalid).into());
         }
         let names = function.operands();
-        if !(function.needed_operands()..=names.len()).contains(&operands.len()) {
+        let least = function.needed_operands();
+        if !(least..=names.len()).contains(&operands.len()) {
             let (function, most, found) = (function.name(), names.len(), operands.len());
-            return Err(ReduceBurnError::OperandCount { function, most, found });
+            return Err(ReduceBurnError::OperandCount { function, least, most, found });
         }
         let operands: Vec<_> = operands.iter().map(|x| (x.dtype(), x.shape())).collect();
         if let Some(nth) = operands.iter().position(|(_, operand)| !broadcasts(operand, &shape)) {
@@ -223,8 +224,8 @@ impl Application {
         Ok(Self { function, dtype: tensor.dtype(), shape, axes, operands, segments: None })
     }
 
-    /// The same for each segment of the axis, in place of the whole axis. Elements that no segment has
-    /// become 0.
+    /// The same for each segment of the axis, in place of the whole axis. Elements that no segment
+    /// has become 0.
     ///
     /// # Errors
     ///

@@ -66,11 +66,11 @@ pub enum Operation {
     Reduction(Reduction),
     /// A reduction of two tensors.
     Pair(PairReduction),
-    /// An application of a tensor and its operands, in that order. [`Members`] of segments follow them
-    /// if it has segments.
+    /// An application of a tensor and its operands, in that order. [`Members`] of segments follow
+    /// them if it has segments.
     Application(Application),
-    /// The same, whose statistics follow the results, for a backward pass. Those of no elements have
-    /// no meaning.
+    /// The same, whose statistics follow the results, for a backward pass. Those of no elements
+    /// have no meaning.
     ApplicationWithStatistics(Application),
     /// The losses of logits and classes, and of weights if there are any.
     ClassLoss(ClassLoss),
@@ -354,8 +354,8 @@ pub(crate) fn clip_by_global_norm<B: ReduceBackend>(
     Ok((results, norm))
 }
 
-/// The result of a function without parameters over `axes`, or over the segments of the one axis, of
-/// the type of `x`.
+/// The result of a function without parameters over `axes`, or over the segments of the one axis,
+/// of the type of `x`.
 pub(crate) fn applied<B: ReduceBackend>(
     function: AppliedFunction,
     x: Operand<B>,

@@ -83,10 +83,12 @@ pub enum ReduceBurnError {
         function: &'static str,
     },
     /// More operands were given than the function takes, or fewer than it needs.
-    #[error("`{function}` takes {most} operands, and {found} were given")]
+    #[error("`{function}` takes {least} to {most} operands, and {found} were given")]
     OperandCount {
         /// Name of the function.
         function: &'static str,
+        /// The number that it needs.
+        least: usize,
         /// The number that it takes at most.
         most: usize,
         /// The number that was given.

@@ -456,7 +456,7 @@ fn each_mistake_has_its_message(device: Device) {
     let without = AppliedFunction::AddRmsNorm { eps: 0.0 };
     let error =
         Application::new::<Dispatch>(without, &tensor([2, 3]), &AxisList::All, &[]).unwrap_err();
-    assert_eq!(error.to_string(), "`add_rms_norm` takes 2 operands, and 0 were given");
+    assert_eq!(error.to_string(), "`add_rms_norm` takes 1 to 2 operands, and 0 were given");
 }
 
 #[test]

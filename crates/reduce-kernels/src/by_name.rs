@@ -312,7 +312,10 @@ impl FromStr for AppliedPairName {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! with_applied_pair {
-    ($name:expr, $options:expr, $first:expr, $second:expr, $axes:expr, $applied:ident => $body:expr) => {{
+    (
+        $name:expr, $options:expr, $first:expr, $second:expr, $axes:expr,
+        $applied:ident => $body:expr
+    ) => {{
         let options: $crate::by_name::AppliedOptions = $options;
         let (eps, scale) = (options.eps, options.scale);
         #[allow(unreachable_patterns, reason = "inside this crate all names are known")]

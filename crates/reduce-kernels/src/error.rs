@@ -43,7 +43,8 @@ pub enum ErrorKind {
     /// The call does not take elements of this type, or the operator's type rule refuses the
     /// combination of types. Conversion of the tensor may help.
     Type,
-    /// A parameter of an operator or of a function is out of its range, or an offset of segments is.
+    /// A parameter of an operator or of a function is out of its range, or an offset of segments
+    /// is.
     Parameter,
     /// The operator or the function has another number of inputs, operands or results, is another
     /// one than the recorded one, or gives positions where the call has none.
@@ -428,7 +429,7 @@ pub(crate) enum Reason {
         found: ElementType,
     },
     /// A mask that is added to scores is of floating point.
-    #[error("masks of 0 and -inf are of floating point, not {found}")]
+    #[error("masks of 0 and -inf are of floating point of 16 bits or more, not {found}")]
     MaskType {
         /// The type that was asked for.
         found: ElementType,
@@ -824,8 +825,8 @@ pub enum PartialsError {
         /// What is impossible.
         what: String,
     },
-    /// The values, or the positions, of a part of a selection are not a row-major tensor of the type
-    /// and the shape that the description asks for.
+    /// The values, or the positions, of a part of a selection are not a row-major tensor of the
+    /// type and the shape that the description asks for.
     #[error(
         "the {tensor} must be a row-major tensor of {element} of shape {expected:?}, not {found}"
     )]

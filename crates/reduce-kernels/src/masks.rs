@@ -36,8 +36,8 @@ use crate::{error::ReduceError, host};
 ///
 /// # Errors
 ///
-/// An `element` that is not of floating point, and a device that lacks the type, the indices or the
-/// memory. Nothing is launched then.
+/// An `element` that is not of floating point of 16 bits or more, and a device that lacks the type,
+/// the indices or the memory. Nothing is launched then.
 pub fn causal_mask(
     client: &Client,
     queries: usize,
@@ -77,9 +77,9 @@ pub fn causal_mask(
 ///
 /// # Errors
 ///
-/// Lengths that are not integers, an `element` that is not of floating point, a buffer of lengths
-/// that is too small, and a device that lacks a type, the indices or the memory. Nothing is
-/// launched then.
+/// Lengths that are not integers, an `element` that is not of floating point of 16 bits or more, a
+/// buffer of lengths that is too small, and a device that lacks a type, the indices or the memory.
+/// Nothing is launched then.
 pub fn length_mask(
     client: &Client,
     lengths: &TensorHandle,

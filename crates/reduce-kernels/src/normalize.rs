@@ -31,7 +31,7 @@ use reduce_planner::ProblemError;
 
 use crate::{
     axes::Axes,
-    error::ReduceError,
+    error::{Reason, ReduceError},
     input::Input,
     operator::{
         InvalidParameter, Mapped,
@@ -528,8 +528,8 @@ pub fn batch_norm(
     normalized.operand(weight, 1).operand(bias, 1).run_with_results(client)
 }
 
-/// [`LayerNorm`] of groups of channels, which are axis 1: each of the `groups` is normalised over its
-/// channels and all axes behind them. `weight` and `bias` have an element for each channel.
+/// [`LayerNorm`] of groups of channels, which are axis 1: each of the `groups` is normalised over
+/// its channels and all axes behind them. `weight` and `bias` have an element for each channel.
 ///
 /// ```no_run
 /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
@@ -548,8 +548,8 @@ pub fn batch_norm(
 ///
 /// # Errors
 ///
-/// A [`ReduceError`] before anything is launched: also for a tensor without axis 1, and for channels
-/// that are not a multiple of `groups`.
+/// A [`ReduceError`] before anything is launched: also for a tensor without axis 1, and for
+/// channels that are not a multiple of `groups`.
 pub fn group_norm(
     client: &Client,
     input: &TensorHandle,
@@ -569,7 +569,15 @@ pub fn group_norm(
     }
     let of_group = (channels / groups).max(1);
     let grouped = blocks_of(input, 1, of_group)?;
-    let (weight, bias) = (blocks_of(weight, 0, of_group)?, blocks_of(bias, 0, of_group)?);
+    let of_channels = |nth: usize, operand: &TensorHandle| match operand.shape()[..] {
+        [extent] if extent == channels => blocks_of(operand, 0, of_group),
+        [1] => blocks_of(operand, 0, 1),
+        _ => {
+            let (found, axes, shape) = (operand.shape().to_vec(), vec![1], shape.clone());
+            Err(Reason::OperandShape { nth, found, axes, shape }.into())
+        }
+    };
+    let (weight, bias) = (of_channels(0, weight)?, of_channels(1, bias)?);
     let axes: Vec<usize> = (2..=shape.len()).collect();
     let normalized = LayerNorm { eps }.of(&grouped, axes);
     let normalized = normalized.operand(&weight, [1, 2]).operand(&bias, [1, 2]).run(client)?;

@@ -19,13 +19,13 @@
 //! # Numbers
 //!
 //! An element becomes the nearest number of the type to its quotient with the scale, and the even
-//! one of two that are as near. The quotient is a product with the reciprocal of the scale, so where
-//! it lies within an ulp of the middle between two numbers, either may result.
+//! one of two that are as near. The quotient is a product with the reciprocal of the scale, so
+//! where it lies within an ulp of the middle between two numbers, either may result.
 //!
-//! A slice of zeros has the scale 0, and numbers 0. Where the scale is below the least normal number
-//! of f32, or of f64, the numbers are 0 too. A slice with NaN has the scale NaN, and one with an
-//! infinity an infinite one: numbers times the scale are then NaN. Integers of such slices are 0, and
-//! what fp8 holds of them has no meaning.
+//! A slice of zeros has the scale 0, and numbers 0. Where the scale is below the least normal
+//! number of f32, or of f64, the numbers are 0 too. A slice with NaN has the scale NaN, and one
+//! with an infinity an infinite one: numbers times the scale are then NaN. Integers of such slices
+//! are 0, and what fp8 holds of them has no meaning.
 //!
 //! A tensor of such numbers is dequantised by the map of any reduction:
 //! `reduce(Sum, &values).paired(&scales, ElementwiseProduct)`.
@@ -49,7 +49,8 @@ pub use crate::operator::builtin::{
 };
 
 /// Numbers from `-most` to `most`, with the scale by which the largest magnitude of a slice becomes
-/// `most`. The result is the scale.
+/// `most`. The result is the scale. In an unsigned type, elements below 0 become 0:
+/// [`QuantizeAffine`] serves these.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Quantize {
     /// What the largest magnitude becomes: 127 for i8, 448 for E4M3, 7 for integers of 4 bits.
@@ -71,16 +72,13 @@ pub struct QuantizeAffine {
     pub element: ElementType,
 }
 
-/// The largest number of a type.
+/// The largest number of a type. Floating point types of 16 bits or more have that of i8: a scale
+/// to their own would be too small for a reciprocal.
 const fn most_of(element: ElementType) -> f64 {
     match element {
         ElementType::F8E4M3 => 448.0,
         ElementType::F8E5M2 => 57344.0,
-        ElementType::F16 => 65504.0,
-        // The largest of f32 has 16 more bits of fraction.
-        ElementType::BF16 => f32::from_bits(0x7f7f_0000) as f64,
-        ElementType::F32 => f32::MAX as f64,
-        ElementType::F64 => f64::MAX,
+        ElementType::F16 | ElementType::BF16 | ElementType::F32 | ElementType::F64 => 127.0,
         ElementType::I8 => i8::MAX as f64,
         ElementType::I16 => i16::MAX as f64,
         ElementType::I32 => i32::MAX as f64,
@@ -94,7 +92,8 @@ const fn most_of(element: ElementType) -> f64 {
 }
 
 impl Quantize {
-    /// The largest magnitude of a slice becomes the largest number of the type.
+    /// The largest magnitude of a slice becomes the largest number of the type, and 127 in floating
+    /// point types of 16 bits or more, whose outputs are not rounded to integers.
     ///
     /// ```
     /// use reduce_kernels::{ElementType, quantize::Quantize};
@@ -117,7 +116,7 @@ impl Quantize {
 }
 
 impl QuantizeAffine {
-    /// All numbers of an integer type.
+    /// All numbers of an integer type or of fp8, and -128 to 127 in wider floating point types.
     ///
     /// ```
     /// use reduce_kernels::{ElementType, quantize::QuantizeAffine};
@@ -127,9 +126,9 @@ impl QuantizeAffine {
     /// ```
     pub const fn to(element: ElementType) -> Self {
         let most = most_of(element);
-        let least = if element.is_float() {
+        let least = if element.is_f8() {
             -most
-        } else if element.is_signed() {
+        } else if element.is_float() || element.is_signed() {
             -most - 1.0
         } else {
             0.0
@@ -148,11 +147,11 @@ impl QuantizeAffine {
     }
 }
 
-/// [`RmsNorm`](crate::normalize::RmsNorm), and [`Quantize`] of that. The results are the factor of the
-/// normalisation and the scale.
+/// [`RmsNorm`](crate::normalize::RmsNorm), and [`Quantize`] of that. The results are the factor of
+/// the normalisation and the scale.
 ///
-/// The normalised elements are not rounded before they are quantised. Their squares are not scaled: a
-/// mean square that overflows gives a factor of 0 and no scale.
+/// The normalised elements are not rounded before they are quantised. Their squares are not scaled:
+/// a mean square that overflows gives a factor of 0 and no scale.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsNormQuantize {
     /// Added to the mean square: a finite number, 0 or more.
@@ -161,8 +160,8 @@ pub struct RmsNormQuantize {
     pub quantize: Quantize,
 }
 
-/// The sum of two tensors, and [`RmsNormQuantize`] of it: the residual connection of a transformer's
-/// layer, and what the matrix product after it reads.
+/// The sum of two tensors, and [`RmsNormQuantize`] of it: the residual connection of a
+/// transformer's layer, and what the matrix product after it reads.
 ///
 /// There is no weight: it belongs to the matrix that follows, whose rows it multiplies.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -201,8 +200,8 @@ impl RmsNormQuantize {
 }
 
 impl AddRmsNormQuantize {
-    /// The sum of `input` and `residual`, and that normalised and quantised, over `axes`. `residual`
-    /// has the shape of `input`, or repeats its elements along axes of one.
+    /// The sum of `input` and `residual`, and that normalised and quantised, over `axes`.
+    /// `residual` has the shape of `input`, or repeats its elements along axes of one.
     pub fn of<'a, T: Input>(
         self,
         input: &'a T,

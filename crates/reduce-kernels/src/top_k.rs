@@ -302,12 +302,12 @@ impl<'a, T: Input> TopK<'a, T> {
         self
     }
 
-    /// Starts to write the input with `fill` in place of all elements that are not selected: such as
-    /// logits of which all but the `k` largest are `-inf`.
+    /// Starts to write the input with `fill` in place of all elements that are not selected: such
+    /// as logits of which all but the `k` largest are `-inf`.
     ///
     /// Of equal elements, the ones with the lower positions stay, so exactly `k` elements of each
-    /// slice keep their bits. A selection of the last of the `k` elements and a launch that compares
-    /// every element with that read the input twice.
+    /// slice keep their bits. A selection of the last of the `k` elements and a launch that
+    /// compares every element with that read the input twice.
     ///
     /// ```no_run
     /// # use reduce_kernels::{ReduceError, TensorDescription, ElementType, cubecl::prelude::*};
@@ -538,7 +538,8 @@ impl TopK<'_, TensorHandle> {
     }
 
     /// Writes the input with `fill` in place of all elements that are not selected, into a new
-    /// row-major tensor: what [`masked`](Self::masked) gives when it is run.
+    /// row-major tensor: what [`masked`](Self::masked) gives when it is run. `fill` must be a
+    /// number of the type: fp8 takes no infinity.
     ///
     /// ```no_run
     /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};

@@ -7,9 +7,11 @@ use core::{fmt, str::FromStr};
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(rename_all = "lowercase"))]
 pub enum ElementType {
-    /// 8 bits of OCP, E4M3: 4 bits of exponent, 3 of fraction, up to 448. It has NaN and no infinity.
+    /// 8 bits of OCP, E4M3: 4 bits of exponent, 3 of fraction, up to 448. It has NaN and no
+    /// infinity.
     F8E4M3,
-    /// 8 bits of OCP, E5M2: 5 bits of exponent, 2 of fraction, up to 57344. It has infinities and NaN.
+    /// 8 bits of OCP, E5M2: 5 bits of exponent, 2 of fraction, up to 57344. It has infinities and
+    /// NaN.
     F8E5M2,
     /// IEEE 754 binary16.
     F16,

@@ -148,11 +148,11 @@ pub(crate) fn binding_alignment(client: &Client, element: ElementType) -> u64 {
 /// The device behind a client, as the planner sees it.
 ///
 /// What the client does not report, such as the launch time and the tuning, is that of
-/// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations. Devices
-/// of wgpu have [`Tuning::vulkan`]. wgpu reports no number of multiprocessors: 128 are assumed, or 4
-/// without plane operations. No runtime reports the read bandwidth: 34 GB/s per multiprocessor are
-/// assumed. How much resides on a multiprocessor of a CUDA device follows from the shared memory that
-/// a cube may request.
+/// [`Device::h200`], or of [`Device::software_adapter`] if the device has no plane operations.
+/// Devices of wgpu have [`Tuning::vulkan`]. wgpu reports no number of multiprocessors: 128 are
+/// assumed, or 4 without plane operations. No runtime reports the read bandwidth: 34 GB/s per
+/// multiprocessor are assumed. How much resides on a multiprocessor of a CUDA device follows from
+/// the shared memory that a cube may request.
 ///
 /// ```no_run
 /// use reduce_kernels::{

@@ -123,7 +123,8 @@ impl Mask {
         element: ElementType,
         read: usize,
     ) -> Result<Self, ReduceError> {
-        if !element.is_float() {
+        // fp8 has no infinity, or conversions give none.
+        if !element.is_float() || element.is_f8() {
             return Err(Reason::MaskType { found: element }.into());
         }
         check_kernels(client)?;

@@ -372,8 +372,8 @@ pub(crate) enum CompanionAccess {
     Elements,
     /// They are those of the second input, which have been read.
     Second,
-    /// They are those of the second input, which are read again: all slices have the same, and units
-    /// that hold a tile have better use for the registers.
+    /// They are those of the second input, which are read again: all slices have the same, and
+    /// units that hold a tile have better use for the registers.
     SecondAgain,
 }
 

@@ -25,8 +25,8 @@ pub(super) struct Loaded {
 
 copied_through_references!(LoadedExpand);
 
-/// What a load of realigned rows across outputs does if its vector reaches beyond the input. Only the last load of
-/// a tile may.
+/// What a load of realigned rows across outputs does if its vector reaches beyond the input. Only
+/// the last load of a tile may.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) enum AtEnd {
     /// It is known to be another load.
@@ -392,8 +392,8 @@ pub(super) fn load_edge(share: &Share<'_>, slot: usize) -> Edge {
     edge_at(share, slot / slots, element, element < geometry.inner_len)
 }
 
-/// Loads one element of an inner dimension, which is number `outer` of those of the tile. An element
-/// that is not `valid` repeats the last.
+/// Loads one element of an inner dimension, which is number `outer` of those of the tile. An
+/// element that is not `valid` repeats the last.
 #[cube]
 pub(super) fn edge_at(share: &Share<'_>, outer: usize, element: usize, valid: bool) -> Edge {
     let geometry = share.geometry;

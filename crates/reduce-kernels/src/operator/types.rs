@@ -67,8 +67,9 @@ pub mod rules {
     /// The rule of sums and products.
     ///
     /// - Floating point: fp8, f16, bf16 and f32 accumulate in f32, f64 in f64. The output has the
-    ///   input's type, but f32 for fp8. A caller can ask for an accumulator of f32 or f64, and for any floating
-    ///   point output. An output of f64 accumulates in f64, unless the caller asks for f32.
+    ///   input's type, but f32 for fp8. A caller can ask for an accumulator of f32 or f64, and for
+    ///   any floating point output. An output of f64 accumulates in f64, unless the caller asks for
+    ///   f32.
     /// - Integers and bools accumulate modulo 2^32, 64-bit integers modulo 2^64. The output has the
     ///   input's type, but i32 or u32 for narrower integers and u32 for bools. If a caller asks for
     ///   64 bits of either the accumulator or the output, the other gets 64 bits too. A caller can
@@ -243,9 +244,9 @@ pub mod rules {
 
     /// The type that elements of two inputs are converted to before an operator of pairs takes
     /// them: that of both if they agree, the floating point type if one is of integers or bools,
-    /// f32 for f16 with bf16, and otherwise an integer type that holds both. Integers of 64 bits
-    /// with floating point of less than 64 bits give f64. u64 with a signed type gives i64, which
-    /// holds all but half of them.
+    /// f32 for two that differ and have no 64 bits, and otherwise an integer type that holds both.
+    /// Integers of 64 bits with floating point of less than 64 bits give f64. u64 with a signed
+    /// type gives i64, which holds all but half of them.
     ///
     /// ```
     /// use reduce_kernels::{ElementType, operator::rules};

@@ -230,8 +230,8 @@ fn check(
     Ok(())
 }
 
-/// The error of an element that is stored as this type, if what was stored is wrong by `units` of the
-/// accumulator's epsilon.
+/// The error of an element that is stored as this type, if what was stored is wrong by `units` of
+/// the accumulator's epsilon.
 pub(crate) fn error_bound(element: ElementType, units: f64, expected: f64) -> f64 {
     let epsilon = if element == ElementType::F64 { f64::EPSILON } else { f32::EPSILON.into() };
     let (rounding, least) = match element {
@@ -818,6 +818,13 @@ pub(crate) fn groups(client: &Client) {
     for groups in [0, 5] {
         let error = group_norm(client, &x, groups, &weight, &bias, EPS).unwrap_err();
         assert!(error.to_string().contains("groups"), "{error}");
+    }
+    for wrong in [3, 10] {
+        let short = tensor(client, &random(wrong), &[wrong], &[1]);
+        for [weight, bias] in [[&short, &bias], [&weight, &short]] {
+            let error = group_norm(client, &x, 4, weight, bias, EPS).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+        }
     }
     assert!(group_norm(client, &weight, 1, &weight, &bias, EPS).is_err());
     assert!(instance_norm(client, &weight, &weight, &bias, EPS).is_err());

@@ -10,7 +10,7 @@ use reduce_kernels::{
     Device, ElementType, ReduceError, Sum,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     list::reduce_list,
-    normalize::{AppliedReduction, LayerNorm, NormalizeL2, RmsNorm, Softmax},
+    normalize::{AddRmsNorm, AppliedReduction, LayerNorm, NormalizeL2, RmsNorm, Softmax},
     operator::{Apply, Arity, One, Operator},
     operators::{LogSumExp, Mean, MeanVar, Var},
     pairs::{CosineSimilarity, reduce_pair},
@@ -311,7 +311,7 @@ pub(crate) fn pairs(client: &Client) {
         let mut rng = StdRng::seed_from_u64(len as u64);
         let count = 48;
         let slices = slices(ElementType::F32, len, count, &mut rng);
-        let mut bits = Bits::of(count);
+        let (mut bits, mut of_norms) = (Bits::of(count), Bits::of(count));
         for &batch in lying.batches() {
             let members = members(batch, count);
             let (x, axes) = batch_of(client, ElementType::F32, &slices, &members, lying);
@@ -323,8 +323,19 @@ pub(crate) fn pairs(client: &Client) {
                 .numerics(Numerics::BatchInvariant)
                 .plan_for(&device);
             let held = [(read(client, &cosine.run(client).unwrap(), ElementType::F32), 4)];
+            let told = || format!("{lying:?} {batch} {len}");
             for (nth, &slice) in members.iter().enumerate() {
-                bits.take(slice, bytes_of(&held, nth), &|| format!("{lying:?} {batch} {len}"));
+                bits.take(slice, bytes_of(&held, nth), &told);
+            }
+            if !matches!(lying, Lying::Rows) {
+                continue;
+            }
+            // One row cannot tell whether rows share the second input.
+            let norm = AddRmsNorm { eps: 1e-5 }.of(&x, &y, 1).numerics(Numerics::BatchInvariant);
+            let (_, normalized) = norm.plan_for(&device).run(client).unwrap();
+            let held = [(read(client, &normalized, ElementType::F32), 4 * len)];
+            for (nth, &slice) in members.iter().enumerate() {
+                of_norms.take(slice, bytes_of(&held, nth), &told);
             }
         }
     }

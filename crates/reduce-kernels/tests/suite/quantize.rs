@@ -184,8 +184,8 @@ fn check_floats(
 /// The slice of a row-major element.
 type SliceOf = fn(usize) -> usize;
 
-/// Rows, columns and a whole tensor by largest magnitude, in each integer type and fp8 that the device
-/// has, and with zero points in integers.
+/// Rows, columns and a whole tensor by largest magnitude, in each integer type and fp8 that the
+/// device has, and with zero points in integers.
 pub(crate) fn scales(client: &Client) {
     let shape = [13, 301];
     let mut rng = StdRng::seed_from_u64(2);
@@ -327,8 +327,8 @@ pub(crate) fn blocks(client: &Client) {
     check_integers(&found, quotients, [-127.0, 127.0], "blocks");
 }
 
-/// Rows and columns that are normalised, weighted or added first, and quantised in the same pass, by
-/// every plan: against f64. The sum is an output of its own.
+/// Rows and columns that are normalised, weighted or added first, and quantised in the same pass,
+/// by every plan: against f64. The sum is an output of its own.
 pub(crate) fn normalized(client: &Client) {
     const EPS: f64 = 1e-3;
 
@@ -428,4 +428,18 @@ pub(crate) fn normalized(client: &Client) {
     let found = read::<i32>(client, &found, 80);
     assert!(found[..40].iter().all(|&integer| integer == 0), "{found:?}");
     assert_eq!(found[40..], [127; 40]);
+    // A weight that is NaN, and an infinity whose weight is 0.
+    values[3] = f32::INFINITY;
+    let x = tensor(client, &values, &[2, 40], &[40, 1]);
+    let mut weights = [1.0f32; 40];
+    weights[3] = 0.0;
+    let weight = tensor(client, &weights, &[40], &[1]);
+    weights[20] = f32::NAN;
+    let no_number = tensor(client, &weights, &[40], &[1]);
+    for (weight, expected) in [(&weight, [true, false]), (&no_number, [true, true])] {
+        let norm = RmsNormQuantize { eps: EPS, quantize }.of_weighted(&x, weight, 1);
+        let (_, (_, scales)) = norm.run_with_results(client).unwrap();
+        let scales = read::<f32>(client, &scales, 2);
+        assert_eq!([scales[0].is_nan(), scales[1].is_nan()], expected, "{scales:?}");
+    }
 }

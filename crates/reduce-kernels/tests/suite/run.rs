@@ -50,8 +50,12 @@ macro_rules! element {
     };
 }
 
-element!(F8E4M3: F8E4M3, |v| F8E4M3(e4m3::from_f64(v).to_bits()), |v: F8E4M3| e4m3::from_bits(v.0).to_f64());
-element!(F8E5M2: F8E5M2, |v| F8E5M2(e5m2::from_f64(v).to_bits()), |v: F8E5M2| e5m2::from_bits(v.0).to_f64());
+element!(F8E4M3: F8E4M3,
+    |v| F8E4M3(e4m3::from_f64(v).to_bits()),
+    |v: F8E4M3| e4m3::from_bits(v.0).to_f64());
+element!(F8E5M2: F8E5M2,
+    |v| F8E5M2(e5m2::from_f64(v).to_bits()),
+    |v: F8E5M2| e5m2::from_bits(v.0).to_f64());
 element!(f16: F16, f16::from_f64, f16::to_f64);
 element!(bf16: BF16, bf16::from_f64, bf16::to_f64);
 element!(f32: F32, |v| v as f32, |v| v as f64);
@@ -85,8 +89,9 @@ pub(crate) struct Truth(pub u8);
 macro_rules! with_element {
     ($element:expr, $type:ident => $body:expr) => {
         with_element!(@ $element, $type, $body;
-            F8E4M3 $crate::run::F8E4M3, F8E5M2 $crate::run::F8E5M2, F16 half::f16, BF16 half::bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64,
-            U8 u8, U16 u16, U32 u32, U64 u64, Bool $crate::run::Truth)
+            F8E4M3 $crate::run::F8E4M3, F8E5M2 $crate::run::F8E5M2, F16 half::f16,
+            BF16 half::bf16, F32 f32, F64 f64, I8 i8, I16 i16, I32 i32, I64 i64, U8 u8, U16 u16,
+            U32 u32, U64 u64, Bool $crate::run::Truth)
     };
     (@ $element:expr, $type:ident, $body:expr; $($name:ident $of:ty),*) => {
         match $element {

@@ -145,8 +145,8 @@ impl<'a> Search<'a> {
         Self { applied, reduction, device, tuning: &device.tuning.applied, access }
     }
 
-    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled or realigned
-    /// access binds more buffers than the device allows, the plan reads single elements.
+    /// A plan of one kind that obeys the rules, or the reason against it. Where a peeled or
+    /// realigned access binds more buffers than the device allows, the plan reads single elements.
     pub(super) fn candidate(
         &self,
         kind: AppliedKind,
@@ -295,10 +295,21 @@ impl<'a> Search<'a> {
             Direction::Across => 1,
         };
         let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
-        let units = wanted.min(most_units);
+        let units = self.units_of_pairs(loads).map_or(wanted, |most| wanted.min(most));
+        let units = units.min(most_units);
         let team = Team { units: units as u32, tiles };
         let plan = self.plan(team, loads.div_ceil(units) as usize);
         Ok(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 })
+    }
+
+    /// Most units of a cube along that holds two inputs, or reads a second one beside the first, if
+    /// so few can hold the loads of a tile. Each takes so many registers that a larger cube has a
+    /// multiprocessor for itself.
+    fn units_of_pairs(&self, loads: u64) -> Option<u64> {
+        let most = u64::from(self.tuning.pair_units_per_cube);
+        let is_paired = self.applied.problem().second().is_some() && self.is_along();
+        let fits = loads.div_ceil(most) <= self.tuning.pair_loads as u64;
+        (is_paired && fits).then_some(most)
     }
 
     /// The largest cubes, which have a multiprocessor for themselves.

@@ -17,6 +17,16 @@ pub struct AppliedTuning {
     /// Most bytes that a unit holds along the reduction. A unit holds one load at least, also where
     /// a load has more bytes. More bytes leave no registers for 1024 units.
     pub most_held_bytes_along: usize,
+    /// Most units of a cube that holds a tile of two inputs along the reduction, where they can
+    /// hold it. Rows of bf16 4096 × 14336 that are normalised with a weight and quantised took 67
+    /// us with 256 units and 7 loads, and 105 with 512 and 4; with a residual in place of the
+    /// weight 108, and 141 with 1024 and 2. Sums of bf16 8192 × 8192 that are normalised took
+    /// 144.5, and 145.7 with 512 units.
+    #[cfg_attr(feature = "serde", serde(default = "pair_units_per_cube"))]
+    pub pair_units_per_cube: u32,
+    /// Most loads of each of these units.
+    #[cfg_attr(feature = "serde", serde(default = "pair_loads"))]
+    pub pair_loads: usize,
     /// Bytes of a tile that a unit holds across outputs, where units are enough. Softmax of f32
     /// 64 × 512 × 1024 over axis 1 took 71.6 us with 128 bytes, 72.1 with 256 and 87.6 with 64.
     pub held_bytes_across: usize,
@@ -40,8 +50,8 @@ pub struct AppliedTuning {
     /// and 1498.
     pub shared_rate_percent: u32,
     /// Whether cubes that share a tile may wait for each other, and cubes that reduce segments for
-    /// those of earlier tiles. Without it, no plan has such cubes, even where the device keeps the promise that this takes
-    /// ([`Device::forward_progress`]).
+    /// those of earlier tiles. Without it, no plan has such cubes, even where the device keeps the
+    /// promise that this takes ([`Device::forward_progress`]).
     ///
     /// [`Device::forward_progress`]: crate::Device::forward_progress
     #[cfg_attr(feature = "serde", serde(default = "cubes_wait"))]
@@ -60,8 +70,8 @@ pub struct AppliedTuning {
     /// Cubes per multiprocessor below which more share a tile. Softmax of f32 4096 × 1024 over
     /// axis 0 took 16.8 us in 16 cubes per tile, and 30.4 in 33.
     pub by_cubes_per_multiprocessor: u32,
-    /// Most bytes of partials that they publish, and that cubes which reduce segments do. The bytes stay allocated between calls. Not
-    /// measured.
+    /// Most bytes of partials that they publish, and that cubes which reduce segments do. The bytes
+    /// stay allocated between calls. Not measured.
     pub published_bytes: u64,
     /// Rate of such plans, in percent of memory's. A batch normalisation of f32 64 × 256 × 56 × 56
     /// took 150 us, and 163 with tiles read again.
@@ -86,12 +96,12 @@ pub struct AppliedTuning {
 }
 
 rules!(AppliedTuning {
-    power_of_two: held_bytes_along, most_held_bytes_along, held_bytes_across,
+    power_of_two: held_bytes_along, most_held_bytes_along, pair_units_per_cube, held_bytes_across,
         most_held_bytes_across, segment_bytes, independent_units_per_cube, across_units_per_cube,
         shared_bytes_in_flight, by_cubes_bytes_in_flight, by_cubes_units_per_cube,
         by_cubes_units_per_multiprocessor, read_again_bytes_in_flight, read_again_units_per_cube,
         apply_units_per_cube, apply_loads_in_flight;
-    count: by_cubes_per_multiprocessor;
+    count: pair_loads, by_cubes_per_multiprocessor;
     percent: shared_rate_percent, by_cubes_rate_percent, by_cubes_narrow_rate_percent,
         cached_percent, cached_read_percent;
     any: cubes_wait, published_bytes;
@@ -103,12 +113,26 @@ const fn cubes_wait() -> bool {
     true
 }
 
+/// The same.
+#[cfg(feature = "serde")]
+const fn pair_units_per_cube() -> u32 {
+    AppliedTuning::h200().pair_units_per_cube
+}
+
+/// The same.
+#[cfg(feature = "serde")]
+const fn pair_loads() -> usize {
+    AppliedTuning::h200().pair_loads
+}
+
 impl AppliedTuning {
     /// The numbers for one NVIDIA H200.
     pub(super) const fn h200() -> Self {
         Self {
             held_bytes_along: 64,
             most_held_bytes_along: 128,
+            pair_units_per_cube: 256,
+            pair_loads: 8,
             held_bytes_across: 128,
             most_held_bytes_across: 256,
             segment_bytes: 128,

@@ -214,8 +214,8 @@ impl AppliedProblem {
         &self.further
     }
 
-    /// [`Problem::reference`] with its application, which has no segments. Of a companion, plans ask no more than whether
-    /// its elements are neighbours along the inner reduced dimension.
+    /// [`Problem::reference`] with its application, which has no segments. Of a companion, plans
+    /// ask no more than whether its elements are neighbours along the inner reduced dimension.
     pub(crate) fn reference(&self, outputs: usize, aligned: usize, widest: usize) -> Self {
         let problem = self.problem.reference(outputs, aligned, widest);
         let inner = |companion: &Companion| companion.reduced.last() == Some(&1);
@@ -240,28 +240,35 @@ impl AppliedProblem {
         self.problem.index_span().max(self.companion_span as u64).max(results as u64)
     }
 
-    /// Bytes of all elements of the inputs.
+    /// Bytes of all elements of the inputs. What slices share counts once.
     pub(crate) fn read_bytes(&self) -> u64 {
-        (self.elements() as u64).saturating_mul(self.pair_bytes() as u64)
+        let each = (self.elements() as u64).saturating_mul(self.pair_bytes() as u64);
+        let shared = self.problem.second.as_ref().filter(|_| self.second_is_shared());
+        let shared =
+            shared.map_or(0, |second| self.problem.reduction_len() * second.element.bytes());
+        each.saturating_add(shared as u64)
     }
 
-    /// Bytes of an element of the input, and of one of the second if there is one that slices do not
-    /// share.
+    /// Bytes of an element of the input, and of one of the second if there is one that slices do
+    /// not share.
     pub(crate) fn pair_bytes(&self) -> usize {
         let second = self.problem.second.as_ref().filter(|_| !self.second_is_shared());
         self.problem.input.bytes() + second.map_or(0, |second| second.element.bytes())
     }
 
     /// Whether there is a second input of which all slices have the same elements, such as weights.
+    /// It counts as their own where results do not depend on the batch: one slice cannot tell.
     #[must_use]
     pub fn second_is_shared(&self) -> bool {
         let second = self.problem.second.as_ref();
         let repeats = |second: &Second| second.strides.kept.iter().all(|&stride| stride == 0);
-        self.problem.outputs() > 1 && second.is_some_and(repeats)
+        let may_differ = !self.problem.numerics().is_batch_invariant();
+        may_differ && self.problem.outputs() > 1 && second.is_some_and(repeats)
     }
 
     /// Bytes that must move: each element of the inputs is read once, and each of the output is
-    /// written once. Companions are not counted.
+    /// written once. A second input that all slices share counts once for all of them. Companions
+    /// are not counted.
     #[must_use]
     pub fn bytes(&self) -> u64 {
         let outputs = core::iter::once(&self.problem.results[0]).chain(&self.further);

@@ -22,7 +22,10 @@ use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
 /// Evaluates an expression with the application of a function. `$second` is read by those of two
 /// inputs alone.
 macro_rules! with_function {
-    ($function:expr, $options:expr, $input:expr, $second:expr, $axes:expr, $applied:ident => $body:expr) => {
+    (
+        $function:expr, $options:expr, $input:expr, $second:expr, $axes:expr,
+        $applied:ident => $body:expr
+    ) => {
         match $function {
             AppliedFunction::OfOne(name) => {
                 with_applied!(name, $options, $input, $axes, $applied => $body)

@@ -9,8 +9,8 @@ use std::{
 
 use clap::Parser;
 use reduce_examples::{
-    AppliedFunction, Array, AxesArgument, Number, Operation, OperationError, Parameters,
-    ResultError, SecondInput, download,
+    AppliedFunction, Array, ArrayError, AxesArgument, Number, Operation, OperationError,
+    Parameters, ResultError, SecondInput, download,
 };
 use reduce_kernels::{
     Axes, ElementType, Operator, Reduction,
@@ -59,8 +59,8 @@ struct Arguments {
     )]
     op: Option<String>,
     /// A second array, for an operator of two inputs. Its axes are the last ones of the first
-    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated. For a function
-    /// of two inputs, the residual or the mask.
+    /// array's; where it has an extent of 1, or fewer axes, its elements are repeated. For a
+    /// function of two inputs, the residual or the mask.
     #[arg(long, value_name = "FILE")]
     with: Option<PathBuf>,
     #[arg(
@@ -86,13 +86,13 @@ struct Arguments {
     #[arg(long)]
     keepdims: bool,
     /// Offsets of segments of the axis, each of which is reduced to a result of its own: segment
-    /// number `s` has the elements from offset number `s` up to the next, without the last. An array
-    /// of one dimension, of integers of 32 or 64 bits.
+    /// number `s` has the elements from offset number `s` up to the next, without the last. An
+    /// array of one dimension, of integers of 32 or 64 bits.
     #[arg(long, value_name = "FILE", conflicts_with_all = ["apply", "keepdims"])]
     segments: Option<PathBuf>,
-    /// Keys of the elements of the axis, in any order: element number `i` belongs to the group that key
-    /// number `i` names, and each group is reduced to a result of its own. An array of one dimension, of
-    /// integers of 32 or 64 bits. Keys that are no number below --groups name none.
+    /// Keys of the elements of the axis, in any order: element number `i` belongs to the group that
+    /// key number `i` names, and each group is reduced to a result of its own. An array of one
+    /// dimension, of integers of 32 or 64 bits. Keys that are no number below --groups name none.
     #[arg(
         long,
         value_name = "FILE",
@@ -156,6 +156,8 @@ fn main() -> ExitCode {
 enum ArgumentError {
     #[error(transparent)]
     Operation(#[from] OperationError),
+    #[error(transparent)]
+    Array(#[from] ArrayError),
     #[error(
         "`{name}` gives {} per reduction, but --output names {}",
         counted(*results, "result"),
@@ -181,6 +183,9 @@ impl Arguments {
         let files = self.output.len();
         if files != 0 && files != results {
             return Err(ArgumentError::Outputs { name, results, files });
+        }
+        if let (Some(element), Some(path)) = (self.result_type, self.output.last()) {
+            Array::check_written(element, path)?;
         }
         let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
         match (0..files).find(|&nth| again(nth)) {

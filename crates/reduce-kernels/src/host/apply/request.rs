@@ -86,7 +86,8 @@ impl AppliedOutput {
 pub(crate) struct OperandSpec {
     pub(crate) element: ElementType,
     pub(crate) strides: Vec<usize>,
-    /// The stride from one segment to the next, of an operand that has segments in place of the axis.
+    /// The stride from one segment to the next, of an operand that has segments in place of the
+    /// axis.
     pub(crate) segment_stride: Option<usize>,
     pub(crate) alignment: usize,
 }
@@ -426,7 +427,7 @@ impl Task for ApplyRequest<'_> {
             plan: *plan,
             operator,
             types,
-            hold: hold(plan, problem),
+            hold: hold(plan, applied),
             spec: ApplySpec {
                 access,
                 team,
@@ -595,7 +596,8 @@ impl ApplyingLaunch {
 }
 
 /// How units hold the elements of their tile.
-fn hold(plan: &AppliedPlan, problem: &Problem) -> Hold {
+fn hold(plan: &AppliedPlan, applied: &AppliedProblem) -> Hold {
+    let problem = applied.problem();
     let &AppliedPlan::Held { plan, in_shared, cubes_per_output } = plan else {
         return Hold::Nothing;
     };
@@ -604,7 +606,8 @@ fn hold(plan: &AppliedPlan, problem: &Problem) -> Hold {
     let all = plan.access.loads_per_output(problem) == held;
     let along = plan.access.direction == Direction::Along;
     let whole = all && !(plan.access.peeled && along);
-    Hold::Elements { in_shared, whole, by_cubes: cubes_per_output > 1 }
+    let (by_cubes, second_again) = (cubes_per_output > 1, applied.second_is_shared());
+    Hold::Elements { in_shared, whole, by_cubes, second_again }
 }
 
 /// The words in which the cubes of a plan publish their accumulators of so many fields.

@@ -78,7 +78,8 @@ impl<'a> Scan<'a> {
         Self { client, device, element, address, units: 1 << units.max(1).ilog2() }
     }
 
-    /// The sums before each of `count` lengths, of which there is one at least, and behind the last.
+    /// The sums before each of `count` lengths, of which there is one at least, and behind the
+    /// last.
     pub(super) fn run<T: Int>(
         &self,
         lengths: &Bound<'_>,
@@ -99,8 +100,8 @@ impl<'a> Scan<'a> {
             _ => {
                 let sums = self.client.empty(blocks * bytes);
                 let sums = Bound::own(sums.binding(), blocks, bytes);
-                // SAFETY: the buffer holds `count` lengths, `stride` elements apart, that of sums one
-                // for each cube, and the kernel takes no others.
+                // SAFETY: the buffer holds `count` lengths, `stride` elements apart, that of sums
+                // one for each cube, and the kernel takes no others.
                 unsafe {
                     segments::sum_lengths::launch_unchecked::<T>(
                         self.client,

@@ -111,8 +111,8 @@ impl MaskLaunch {
 }
 
 impl<'a> Call<'a, TopKRequest<'a>> {
-    /// Writes the input with `fill` in place of all elements but the first `k`, into a tensor of the
-    /// same shape. The task is that of a mask.
+    /// Writes the input with `fill` in place of all elements but the first `k`, into a tensor of
+    /// the same shape. The task is that of a mask.
     ///
     /// # Errors
     ///
@@ -194,6 +194,8 @@ impl PreparedTopK {
 fn has(element: ElementType, number: f32) -> bool {
     let number = f64::from(number);
     let (least, beyond) = match element {
+        // fp8 has no infinity, or conversions give none.
+        _ if element.is_f8() => return number.is_finite() || number.is_nan(),
         _ if element.is_float() => return true,
         ElementType::Bool => (0.0, 2.0),
         _ => {
@@ -234,4 +236,25 @@ fn mask_dims(applied: &AppliedProblem) -> Vec<MaskDim> {
     let mut all: Vec<MaskDim> = kept.chain(reduced).collect();
     all.sort_by_key(|dim| core::cmp::Reverse(dim.input));
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ElementType, has};
+
+    /// What elements are filled with is a number of their type, or one that it is rounded to.
+    #[test]
+    fn fills_of_types() {
+        for (element, number, expected) in [
+            (ElementType::F16, f32::NEG_INFINITY, true),
+            (ElementType::F8E5M2, f32::NEG_INFINITY, false),
+            (ElementType::F8E4M3, f32::INFINITY, false),
+            (ElementType::F8E4M3, 0.3, true),
+            (ElementType::I8, -128.0, true),
+            (ElementType::I8, 128.0, false),
+            (ElementType::U8, -1.0, false),
+        ] {
+            assert_eq!(has(element, number), expected, "{element} {number}");
+        }
+    }
 }

@@ -76,6 +76,9 @@ pub(crate) enum Hold {
         whole: bool,
         /// Whether several cubes share each tile.
         by_cubes: bool,
+        /// Whether elements of the second input are read again each time, because slices share
+        /// them.
+        second_again: bool,
     },
 }
 
@@ -88,6 +91,10 @@ impl Hold {
     /// cubes share leave the registers to other loads.
     fn is_converted(self) -> bool {
         matches!(self, Hold::Elements { in_shared: 0, by_cubes: false, .. })
+    }
+
+    fn reads_second_again(self) -> bool {
+        matches!(self, Hold::Elements { second_again: true, .. })
     }
 
     fn in_shared(self) -> usize {

@@ -86,7 +86,12 @@ fn accumulate_pass<N: PassWidth>(
     let mut values = Sequence::<Vector<In, Wide>>::new();
     #[unroll]
     for k in 0..comptime![access.loads_in_flight] {
-        let second = held.loads.index(k).second;
+        let again = comptime![pass == Pass::Second && held.hold.reads_second_again()];
+        let second = if comptime![again] {
+            second_of_load(share, share.first + k * share.stride, share.first)
+        } else {
+            held.loads.index(k).second
+        };
         values.push(element::<Wide, Wide>(held.value(k), second, parameters, passes));
     }
     // Passes take blocks that are never refused, so nothing reads elements again. Where all loads

@@ -118,6 +118,13 @@ pub(super) fn element_of<O: Numeric>(
     if comptime![selection.key_words == 1] {
         if comptime![element.is_float()] {
             let (bits, is_only) = FloatKeys::narrow(order).bits_of::<i32>(first);
+            // Conversions to fp8 give no infinity, so one is read again.
+            let is_only = if comptime![element.size() == 1] {
+                let is_finite = bits & comptime![MAGNITUDE as u32] < comptime![INFINITY as u32];
+                is_only && is_finite
+            } else {
+                is_only
+            };
             (O::cast_from(f32::reinterpret(bits)), is_only)
         } else if comptime![element.is_signed_int()] {
             let bits = first ^ order.inverted ^ comptime![!(MAGNITUDE as u32)];

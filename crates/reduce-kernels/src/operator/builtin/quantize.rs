@@ -2,13 +2,17 @@
 
 use cubecl::prelude::*;
 
-use super::{MinMax, NormInf, applied::positive, norm::hypotenuse};
+use super::{
+    MinMax, NormInf,
+    applied::positive,
+    norm::{hypotenuse, larger_magnitude},
+};
 use crate::operator::{
     A, AccumulatorOf, Application, Apply, B, Blocks, Definition, In, InvalidParameter, One,
     Operands, Operator, Out, Out2, Pair, ParameterRule, Parameters, Position, Real, Reduced,
     ResultsOf, Two, TypeRule, Value,
     derived::{block_of_pushes, derived},
-    element_wise::{constant, is_nan},
+    element_wise::{constant, is_nan, or_nan},
     finite, not_negative, rules,
 };
 
@@ -40,8 +44,8 @@ pub struct InScale;
 pub struct InAffineScale;
 
 /// The factor of RMS normalisation, and the scale by which the largest magnitude of the normalised
-/// elements becomes `most`. Squares are not scaled, so they may overflow. Both are NaN if an element
-/// is.
+/// elements becomes `most`. Squares are not scaled, so they may overflow. Both are NaN if an
+/// element is.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RmsQuantizationScale {
     /// Added to the mean square, 0 or more.
@@ -50,8 +54,8 @@ pub struct RmsQuantizationScale {
     pub most: f64,
 }
 
-/// [`RmsQuantizationScale`] of elements that are normalised and then multiplied by those of the second
-/// input, their weights.
+/// [`RmsQuantizationScale`] of elements that are normalised and then multiplied by those of the
+/// second input, their weights.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct WeightedRmsQuantizationScale {
     /// Added to the mean square, 0 or more.
@@ -189,9 +193,11 @@ fn factor_and_scale<N: Size>(
     let factor = Vector::<A, N>::from_int(1) / hypotenuse::<N>(root, least);
     let most = Vector::<A, N>::new(parameters.get::<A>(1usize));
     let scale = Vector::<A, N>::cast_from(accumulator.second) * factor / most;
-    // The largest magnitude knows no NaN, and drivers drop one in a selection.
+    // Drivers drop a NaN in a product, or a root.
     let is_nan = is_nan::<A, N>(accumulator.first);
     let factor = select_many(is_nan, accumulator.first, factor);
+    let has_nan = or_nan::<B, N>(is_nan, accumulator.second);
+    let scale = select_many(has_nan, Vector::cast_from(accumulator.second), scale);
     let scale = select_many(is_nan, accumulator.first, scale);
     Pair::new(Vector::cast_from(factor), Vector::cast_from(scale))
 }
@@ -203,7 +209,8 @@ fn squares_and_most<N: Size>(
     weighted: Vector<In, N>,
 ) -> Pair<A, B, N> {
     let value = Vector::<A, N>::cast_from(value);
-    let most = max(accumulator.second, Vector::cast_from(weighted.abs()));
+    let magnitude = Vector::cast_from(weighted.abs());
+    let most = larger_magnitude::<B, N>(accumulator.second, magnitude);
     Pair::new(accumulator.first + value * value, most)
 }
 
@@ -244,7 +251,8 @@ macro_rules! rms_scale {
                 right: Pair<A, B, N>,
                 _parameters: &Parameters,
             ) -> Pair<A, B, N> {
-                Pair::new(left.first + right.first, max(left.second, right.second))
+                let most = larger_magnitude::<B, N>(left.second, right.second);
+                Pair::new(left.first + right.first, most)
             }
 
             fn finish<N: Size>(
