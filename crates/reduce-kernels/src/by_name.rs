@@ -85,7 +85,7 @@ pub enum AppliedName {
     NormalizeL2,
     /// [`Standardize`](crate::normalize::Standardize).
     Standardize,
-    /// [`Quantize`](crate::quantize::Quantize).
+    /// [`Quantize`].
     Quantize,
     /// [`RmsNormQuantize`](crate::quantize::RmsNormQuantize).
     RmsNormQuantize,
