@@ -2,8 +2,8 @@
 
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
-    Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec,
-    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule,
+    Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, Numerics,
+    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, SecondSpec,
     choose_applied, force_applied, row_major_strides,
 };
 
@@ -50,6 +50,51 @@ fn held(access: Access, schedule: Schedule) -> AppliedPlan {
 fn cube(units_per_output: u32) -> Schedule {
     let combine = Combine::Plane { lanes: 32 };
     Schedule::Cube { units_per_output, outputs_per_cube: 1, combine }
+}
+
+/// A cube that reads two inputs has few units with many loads, so that others reside beside it. A
+/// second input that all rows share is not held and counts once, but not where one row must be as all
+/// others.
+#[test]
+fn pairs_leave_room_for_other_cubes() {
+    const SCALES: OperatorClass = OperatorClass::new("scales", 8).fields(2);
+    let planned = |rows: usize, len: usize, of_second: &[usize], numerics: Numerics| {
+        let (element, shape, strides) = (ElementType::BF16, [rows, len], [len, 1]);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let second = SecondSpec { element, strides: of_second, alignment: 256 };
+        let (second, companions) = (Some(&second), [&[1, 0][..], of_second]);
+        let applied =
+            AppliedSpec { element, strides: None, second, companions: &companions, further: &[] };
+        let applied = AppliedProblem::new(SCALES, &input, Some(&[1]), &applied).unwrap();
+        let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
+        let axes = Some(&[1][..]);
+        let reduction = Problem::with_inputs(SCALES, &input, second, None, axes, &results).unwrap();
+        let (applied, reduction) =
+            (applied.with_numerics(numerics), reduction.with_numerics(numerics));
+        let choice = choose_applied(&applied, &reduction, &Device::h200()).unwrap();
+        (choice.plan, applied)
+    };
+    let any = Numerics::Deterministic;
+    for second in [[14_336, 1], [0, 1]] {
+        let (plan, _) = planned(4096, 14_336, &second, any);
+        assert_eq!(plan, held(along(8, 7), cube(256)), "{second:?}");
+    }
+    assert_eq!(planned(8192, 8192, &[8192, 1], any).0, held(along(8, 4), cube(256)));
+    // Longer than such cubes hold.
+    let (AppliedPlan::Held { plan, .. }, _) = planned(4096, 24_576, &[24_576, 1], any) else {
+        panic!("rows of 48 KB are held");
+    };
+    assert_eq!(plan.schedule, cube(1024));
+
+    let elements = 4096 * 14_336;
+    let (_, own) = planned(4096, 14_336, &[14_336, 1], any);
+    assert!(!own.second_is_shared());
+    assert_eq!(own.bytes(), 6 * elements);
+    let (_, shared) = planned(4096, 14_336, &[0, 1], any);
+    assert!(shared.second_is_shared());
+    assert_eq!(shared.bytes(), 4 * elements + 2 * 14_336);
+    assert!(!planned(4096, 14_336, &[0, 1], Numerics::BatchInvariant).1.second_is_shared());
+    assert!(!planned(1, 14_336, &[0, 1], any).1.second_is_shared());
 }
 
 /// Rows are held by as many units as leave each 64 bytes, in planes where they are short.
