@@ -162,6 +162,27 @@ impl AppliedFunction {
     }
 }
 
+/// Evaluates an expression with the application of a function. `$second` is read by those of two
+/// inputs alone.
+#[macro_export]
+macro_rules! with_function {
+    (
+        $function:expr, $options:expr, $input:expr, $second:expr, $axes:expr,
+        $applied:ident => $body:expr
+    ) => {
+        match $function {
+            $crate::AppliedFunction::OfOne(name) => {
+                reduce_kernels::with_applied!(name, $options, $input, $axes, $applied => $body)
+            }
+            $crate::AppliedFunction::OfTwo(name) => {
+                reduce_kernels::with_applied_pair!(
+                    name, $options, $input, $second, $axes, $applied => $body
+                )
+            }
+        }
+    };
+}
+
 /// The reduction that `--op` names.
 #[derive(Clone, Copy, Debug)]
 pub enum Operation {

@@ -345,6 +345,30 @@ fn types_are_chosen_by_request() {
     assert!(said.contains("\n  reduced: 7, stride 1, of positions 1\n"), "{said}");
 }
 
+/// A function of two inputs is planned with the second, and one of one input takes none.
+#[test]
+fn functions_of_two_inputs_are_planned() {
+    let words = "--shape 4096,14336 --axes 1 --type bf16 --device h200 --apply add_rms_norm";
+    let report = report(&format!("{words} --second bf16"));
+    assert_eq!(report["apply"], json!("add_rms_norm"));
+    // Both inputs are read, and the sum and what is made of it are written.
+    let nanoseconds = report["floor"]["microseconds"].as_f64().unwrap() * 1e3;
+    let bytes = nanoseconds * Device::h200().profile.bandwidth as f64 * 1e-9;
+    assert!((bytes / (8.0 * 4096.0 * 14_336.0) - 1.0).abs() < 1e-9, "{bytes}");
+    let missing = "`add_rms_norm` takes two inputs: --second names the second";
+    for (words, message) in [
+        (words, missing),
+        (
+            "--shape 8 --apply softmax --second f32 --device h200",
+            "`softmax` takes one input: with --second, --apply is one of add_rms_norm,",
+        ),
+    ] {
+        let run = plan(words, &[]);
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && said.contains(message), "{said}");
+    }
+}
+
 /// A second input has a type, a shape and strides, and broadcasts to the first.
 #[test]
 fn two_inputs_are_planned() {

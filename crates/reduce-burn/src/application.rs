@@ -24,12 +24,12 @@ pub enum AppliedFunction {
     Softmax,
     /// [`log_softmax`](crate::log_softmax).
     LogSoftmax,
-    /// [`masked_softmax`](crate::masked_softmax). Its operand is a mask.
+    /// [`masked_softmax`](crate::pairs::masked_softmax). Its operand is a mask.
     MaskedSoftmax {
         /// Factor of the elements, a finite number.
         scale: f64,
     },
-    /// [`masked_log_softmax`](crate::masked_log_softmax). Its operand is a mask.
+    /// [`masked_log_softmax`](crate::pairs::masked_log_softmax). Its operand is a mask.
     MaskedLogSoftmax {
         /// Factor of the elements, a finite number.
         scale: f64,
@@ -44,12 +44,12 @@ pub enum AppliedFunction {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
     },
-    /// [`add_layer_norm`](crate::add_layer_norm). Its operands are a residual, a weight and a bias.
+    /// [`add_layer_norm`](crate::pairs::add_layer_norm). Its operands are a residual, a weight and a bias.
     AddLayerNorm {
         /// Added to the variance: a finite number, 0 or more.
         eps: f64,
     },
-    /// [`add_rms_norm`](crate::add_rms_norm). Its operands are a residual and a weight.
+    /// [`add_rms_norm`](crate::pairs::add_rms_norm). Its operands are a residual and a weight.
     AddRmsNorm {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
@@ -273,7 +273,7 @@ impl Application {
     }
 
     /// The type and the shape of each result: of the sum and of the sum normalised for
-    /// [`add_layer_norm`](crate::add_layer_norm) and [`add_rms_norm`](crate::add_rms_norm), and of
+    /// [`add_layer_norm`](crate::pairs::add_layer_norm) and [`add_rms_norm`](crate::pairs::add_rms_norm), and of
     /// one tensor otherwise.
     pub fn outputs(&self) -> Vec<(DType, Shape)> {
         let count = if self.function.of_sum().is_some() { 2 } else { 1 };

@@ -16,7 +16,7 @@ pub(crate) const NAME: &str = "cross_entropy";
 pub(crate) const GRADIENT_NAME: &str = "cross_entropy_gradient";
 
 /// What to compute of logits and of the class of each slice along an axis; see
-/// [`CrossEntropy`](crate::CrossEntropy).
+/// [`CrossEntropy`](crate::pairs::CrossEntropy).
 #[derive(Clone, Debug)]
 pub struct ClassLoss {
     dtype: DType,

@@ -46,10 +46,11 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
-//! [`add_layer_norm`] and [`add_rms_norm`] add a residual first, and give the sum too.
-//! [`masked_softmax`] and [`masked_log_softmax`] are of scaled elements plus a mask.
+//! [`pairs::add_layer_norm`] and [`pairs::add_rms_norm`] add a residual first, and give the sum too.
+//! [`pairs::masked_softmax`] and [`pairs::masked_log_softmax`] are of scaled elements plus a mask.
 //!
-//! [`CrossEntropy`] is a loss of logits and classes, with smoothing, weights and ignored classes.
+//! [`pairs::CrossEntropy`] is a loss of logits and classes, with smoothing, weights and ignored
+//! classes.
 //!
 //! With the feature `nn`, the module `nn` has modules with the names, fields and records of Burn's:
 //! `RmsNorm`, `LayerNorm` and `CrossEntropyLoss`.
@@ -122,12 +123,8 @@ pub use error::ReduceBurnError;
 #[cfg(feature = "optim")]
 pub use functions::module::clip_gradients;
 pub use functions::{
-    application::{
-        add_layer_norm, add_rms_norm, layer_norm, log_softmax, masked_log_softmax, masked_softmax,
-        rms_norm, softmax,
-    },
+    application::{layer_norm, log_softmax, rms_norm, softmax},
     clip::clip_by_global_norm,
-    cross_entropy::CrossEntropy,
     selection::{
         bottom_k, keep_bottom_k, keep_top_k, median, nanmedian, nanquantile, quantile, top_k,
         top_k_probabilities,

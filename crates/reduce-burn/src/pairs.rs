@@ -1,7 +1,10 @@
-//! Reductions of two tensors in one launch, without storing products or differences.
+//! Reductions of two tensors in one launch, without storing products or differences. Softmax of
+//! elements plus a mask, normalisations of elements plus a residual, and the cross-entropy of logits
+//! and classes.
 //!
 //! The axes are those of the first tensor. The second one broadcasts to it: along each axis it has
-//! the extent of the first tensor, or 1. Gradients reach both.
+//! the extent of the first tensor, or 1. Gradients reach both. The classes of a [`CrossEntropy`] have
+//! a shape of their own.
 //!
 //! ```
 //! use burn_tensor::{Device, Tensor};
@@ -16,8 +19,12 @@
 //! # assert_eq!(error.dims(), [1, 1]);
 //! ```
 
-pub use crate::functions::pair::{
-    accuracy, all_close, cosine_similarity, count_equal, covariance, dot, huber, kl_divergence,
-    max_difference, mean_absolute_error, mean_squared_error, sum_and_dot, weighted_mean,
-    weighted_mean_var,
+pub use crate::functions::{
+    application::{add_layer_norm, add_rms_norm, masked_log_softmax, masked_softmax},
+    cross_entropy::CrossEntropy,
+    pair::{
+        accuracy, all_close, cosine_similarity, count_equal, covariance, dot, huber, kl_divergence,
+        max_difference, mean_absolute_error, mean_squared_error, sum_and_dot, weighted_mean,
+        weighted_mean_var,
+    },
 };

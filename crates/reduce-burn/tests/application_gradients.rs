@@ -2,7 +2,10 @@
 
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::*;
+use reduce_burn::{
+    pairs::{add_layer_norm, add_rms_norm, masked_log_softmax, masked_softmax},
+    *,
+};
 
 /// The shape in memory, and that of the tensors, whose axes are in another order.
 const STORED: [usize; 3] = [5, 3, 4];

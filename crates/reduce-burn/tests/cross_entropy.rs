@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::CrossEntropy;
+use reduce_burn::pairs::CrossEntropy;
 
 /// Logits of `[2, 5, 3]`: the classes are axis 1.
 const SHAPE: [usize; 3] = [2, 5, 3];

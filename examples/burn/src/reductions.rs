@@ -77,7 +77,7 @@ impl Reductions {
         mask: Tensor<D>,
     ) -> Tensor<D> {
         match self {
-            Reductions::Ours => reduce_burn::masked_softmax(scores, -1, scale, mask),
+            Reductions::Ours => reduce_burn::pairs::masked_softmax(scores, -1, scale, mask),
             Reductions::Burn => activation::softmax(scores * scale + mask, D - 1),
         }
     }

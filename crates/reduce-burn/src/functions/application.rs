@@ -99,7 +99,7 @@ pub fn log_softmax<const D: usize>(tensor: Tensor<D>, axes: impl Into<AxisList>)
 ///
 /// ```
 /// use burn_tensor::Tensor;
-/// use reduce_burn::masked_softmax;
+/// use reduce_burn::pairs::masked_softmax;
 ///
 /// /// The weights of attention, for queries and keys of `[batch, heads, tokens, features]`.
 /// fn attention(
@@ -134,7 +134,7 @@ pub fn masked_softmax<const D: usize>(
 ///
 /// ```
 /// # use burn_tensor::{Device, Tensor};
-/// use reduce_burn::masked_log_softmax;
+/// use reduce_burn::pairs::masked_log_softmax;
 ///
 /// let x = Tensor::<2>::from_data([[1.0, 5.0, 3.0], [4.0, 4.0, 6.0]], &Device::flex());
 /// // Without the last class.
@@ -234,7 +234,7 @@ pub fn rms_norm<const D: usize>(
 ///
 /// ```
 /// # use burn_tensor::Tensor;
-/// # use reduce_burn::add_layer_norm;
+/// # use reduce_burn::pairs::add_layer_norm;
 /// /// The hidden states behind a block, and what the next block takes.
 /// fn connect(
 ///     x: Tensor<3>, // what the block gives: [batch, tokens, features]
@@ -269,7 +269,7 @@ pub fn add_layer_norm<const D: usize>(
 ///
 /// ```
 /// # use burn_tensor::{Device, Tensor};
-/// use reduce_burn::add_rms_norm;
+/// use reduce_burn::pairs::add_rms_norm;
 ///
 /// let x = Tensor::<2>::from_data([[1.0, 3.0]], &Device::flex());
 /// let hidden = Tensor::<2>::from_data([[2.0, 1.0]], &Device::flex());

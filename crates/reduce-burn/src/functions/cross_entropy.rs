@@ -21,7 +21,7 @@ use crate::{
 ///
 /// ```
 /// use burn_tensor::{Device, Int, Tensor};
-/// use reduce_burn::CrossEntropy;
+/// use reduce_burn::pairs::CrossEntropy;
 ///
 /// let device = Device::flex();
 /// let logits = Tensor::<2>::from_data([[0.0, 0.0, 0.0, 0.0], [1.0, 2.0, 3.0, 4.0]], &device);

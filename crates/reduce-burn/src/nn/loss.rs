@@ -7,7 +7,10 @@ use burn_core::{
 };
 use burn_tensor::{Bool, Device, Int, Tensor, assert_shape};
 
-use crate::{CrossEntropy, pairs::dot, squeeze, sum};
+use crate::{
+    pairs::{CrossEntropy, dot},
+    squeeze, sum,
+};
 
 /// The configuration of [`CrossEntropyLoss`].
 ///

@@ -4,8 +4,8 @@
 //! They have the names, the fields, the configurations and the methods of those in `burn::nn`. A
 //! model takes them with another `use` line, and loads the records and the configurations that it
 //! has saved with Burn's. [`RmsNorm`] and [`LayerNorm`] also normalise the sum of a tensor and of a
-//! residual, as [`add_rms_norm`](crate::add_rms_norm) and
-//! [`add_layer_norm`](crate::add_layer_norm).
+//! residual, as [`add_rms_norm`](crate::pairs::add_rms_norm) and
+//! [`add_layer_norm`](crate::pairs::add_layer_norm).
 //!
 //! ```
 //! use burn_core as burn;

@@ -7,7 +7,11 @@ use burn_core::{
 };
 use burn_tensor::{Device, Shape, Tensor, assert_shape};
 
-use crate::{add_layer_norm, add_rms_norm, layer_norm, rms_norm};
+use crate::{
+    layer_norm,
+    pairs::{add_layer_norm, add_rms_norm},
+    rms_norm,
+};
 
 /// The configuration of [`RmsNorm`].
 ///

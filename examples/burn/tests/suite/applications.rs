@@ -6,7 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use burn_tensor::{DType, Device, Tensor, TensorData};
 use rand::Rng;
 use reduce_burn::{
-    add_layer_norm, add_rms_norm, layer_norm, log_softmax, masked_log_softmax, masked_softmax,
+    layer_norm, log_softmax,
+    pairs::{add_layer_norm, add_rms_norm, masked_log_softmax, masked_softmax},
     rms_norm, softmax,
 };
 

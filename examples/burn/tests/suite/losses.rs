@@ -3,7 +3,7 @@
 
 use burn_tensor::{DType, Device, Int, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::CrossEntropy;
+use reduce_burn::pairs::CrossEntropy;
 
 use crate::values::{assert_close, flex, has};
 

@@ -2,10 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use reduce_examples::Operation;
+use reduce_examples::{AppliedFunction, Operation, with_function};
 use reduce_kernels::{
     Axes, ElementType, Operator, ReduceError, Reduction, TensorDescription,
-    by_name::{AppliedName, AppliedOptions, with_applied, with_operator, with_pair},
+    by_name::{AppliedOptions, with_operator, with_pair},
+    normalize::AppliedReduction,
+    operator::{Apply, Arity, Fields},
     pairs::reduce_pair,
     planner::{AppliedProblem, Problem, TopKProblem, row_major_strides},
     reduce,
@@ -48,7 +50,7 @@ pub(crate) enum Work {
     /// A reduction.
     Reduction(Operation),
     /// A function of each slice that gives an array of the input's shape.
-    Application(AppliedName, AppliedOptions),
+    Application(AppliedFunction, AppliedOptions),
     /// The selection of so many elements of each slice.
     Selection(usize),
     /// The input with a number in place of all but so many elements of each slice.
@@ -93,15 +95,30 @@ impl Described {
     /// The canonical problem of an application, and that of its reduction alone.
     pub(crate) fn applied(
         &self,
-        function: AppliedName,
+        function: AppliedFunction,
         options: AppliedOptions,
     ) -> Result<(AppliedProblem, Problem), ReduceError> {
         let input = self.input.description();
         let axes = Axes::List(self.axes.clone());
-        with_applied!(function, options, &input, axes, applied => match self.output_type {
-            Some(element) => applied.output_type(element).problems(),
-            None => applied.problems(),
+        let second = self.second.as_ref().unwrap_or(&self.input).description();
+        with_function!(function, options, &input, &second, axes, applied => {
+            self.problems_of(applied)
         })
+    }
+
+    /// The type is that of the last output: a sum that is an output too keeps its own.
+    fn problems_of<O: Operator, F: Apply<Results = O::Results>>(
+        &self,
+        applied: AppliedReduction<'_, O, F, TensorDescription>,
+    ) -> Result<(AppliedProblem, Problem), ReduceError> {
+        let last = F::Outputs::COUNT - 1;
+        match self.output_type {
+            Some(element) => {
+                let outputs = F::Outputs::each(|nth| (nth == last).then_some(element));
+                applied.output_types(outputs).problems()
+            }
+            None => applied.problems(),
+        }
     }
 
     /// The canonical problem of the selection of `k` elements, or of their probabilities.

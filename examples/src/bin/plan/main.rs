@@ -17,7 +17,7 @@ use reduce_examples::{
 };
 use reduce_kernels::{
     Device, ElementType, ReduceError,
-    by_name::{AppliedName, OperatorName, PairName},
+    by_name::{AppliedName, AppliedPairName, OperatorName, PairName},
     planner::{
         Explained, Plan, PlanError, Planned, Problem, ScheduleKind, TopKPlan, TopKProblem, force,
     },
@@ -81,14 +81,15 @@ struct Arguments {
     #[arg(
         long,
         value_name = "FUNCTION",
-        conflicts_with_all = ["op", "second", "every_schedule", "accumulate_in"],
+        conflicts_with_all = ["op", "every_schedule", "accumulate_in"],
         help = format!(
-            "A function of each slice in place of --op: one of {}",
-            AppliedName::names()
+            "A function of each slice in place of --op: one of {}; with --second, one of {}",
+            AppliedName::names(),
+            AppliedPairName::names()
         )
     )]
-    apply: Option<AppliedName>,
-    /// The type of a second input, for an operator of two.
+    apply: Option<String>,
+    /// The type of a second input, for an operator or a function of two.
     #[arg(long, value_name = "TYPE")]
     second: Option<ElementType>,
     /// The extents of the second input. Its axes are the last ones of the first; where it has an
@@ -110,7 +111,8 @@ struct Arguments {
     /// What top_k_mask writes in place of all other elements. [default: -inf]
     #[arg(long, allow_negative_numbers = true)]
     fill: Option<f32>,
-    /// The type of the result, or of the first of several. The operator's own if not given.
+    /// The type of the result, or of the first of several, or of the last output of a function. The
+    /// operator's own if not given.
     #[arg(long, value_name = "TYPE")]
     output_type: Option<ElementType>,
     /// The type to accumulate in. The operator's own if not given.
@@ -344,12 +346,12 @@ impl Arguments {
 
     /// A reduction, or an application of one.
     fn other_work(&self) -> Result<Work, Stop> {
-        if let Some(function) = self.apply {
-            let of_one = AppliedFunction::OfOne(function);
-            let options = self.parameters.applied(of_one, self.output_type)?;
+        let second = SecondInput { option: "second", given: self.second.is_some() };
+        if let Some(name) = &self.apply {
+            let function = AppliedFunction::new(name, second)?;
+            let options = self.parameters.applied(function, self.output_type)?;
             return Ok(Work::Application(function, options));
         }
-        let second = SecondInput { option: "second", given: self.second.is_some() };
         let op = self.op.as_deref().unwrap_or_default();
         Ok(Work::Reduction(Operation::new(op, &self.parameters, second)?))
     }

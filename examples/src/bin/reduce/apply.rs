@@ -4,10 +4,11 @@ use std::io;
 
 use reduce_examples::{
     AppliedFunction, Array, Number, OperationError, ResultError, SecondInput, download,
+    with_function,
 };
 use reduce_kernels::{
     Axes, ElementType, Input, Operator, ReduceError, TensorDescription,
-    by_name::{AppliedOptions, with_applied, with_applied_pair},
+    by_name::AppliedOptions,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     normalize::AppliedReduction,
     operator::{Apply, Arity, Fields},
@@ -18,24 +19,6 @@ use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second
 use serde::Serialize;
 
 use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
-
-/// Evaluates an expression with the application of a function. `$second` is read by those of two
-/// inputs alone.
-macro_rules! with_function {
-    (
-        $function:expr, $options:expr, $input:expr, $second:expr, $axes:expr,
-        $applied:ident => $body:expr
-    ) => {
-        match $function {
-            AppliedFunction::OfOne(name) => {
-                with_applied!(name, $options, $input, $axes, $applied => $body)
-            }
-            AppliedFunction::OfTwo(name) => {
-                with_applied_pair!(name, $options, $input, $second, $axes, $applied => $body)
-            }
-        }
-    };
-}
 
 impl Arguments {
     /// The function and what it depends on; options that it does not have are a mistake.
