@@ -224,13 +224,13 @@ fn scalars_and_empty_tensors_have_rows() {
 fn other_types_say_so_in_their_row() {
     let tensors = [
         tensor("fine", Dtype::F32, &[2], &[1.0f32, 3.0]),
-        tensor("narrow", Dtype::F8_E4M3, &[2], &[1u8, 3]),
+        tensor("narrow", Dtype::F8_E8M0, &[2], &[1u8, 3]),
     ];
     let (row, status) = rows(&tensors);
     assert_eq!(status, Some(1));
     assert_eq!(row("fine")["mean"], 2.0);
-    assert_eq!(row("narrow")["dtype"], "F8_E4M3");
-    assert_eq!(row("narrow")["error"], "tensors of F8_E4M3 cannot be reduced");
+    assert_eq!(row("narrow")["dtype"], "F8_E8M0");
+    assert_eq!(row("narrow")["error"], "tensors of F8_E8M0 cannot be reduced");
     assert!(row("narrow").get("mean").is_none());
 
     let folder = tempfile::tempdir().unwrap();
@@ -238,7 +238,7 @@ fn other_types_say_so_in_their_row() {
     let output = inspect(&[text(&path)]);
     assert_eq!(output.status.code(), Some(1));
     let said = String::from_utf8(output.stdout).unwrap();
-    assert!(said.ends_with("\nnarrow: tensors of F8_E4M3 cannot be reduced\n"), "{said}");
+    assert!(said.ends_with("\nnarrow: tensors of F8_E8M0 cannot be reduced\n"), "{said}");
 }
 
 /// The total is that of all elements together: of one type, it keeps the type to the last digit.
@@ -293,7 +293,7 @@ fn the_total_is_over_all_elements() {
 fn the_total_of_several_types_is_in_floats() {
     let tensors = [
         tensor("half", Dtype::F16, &[2], &[f16::from_f32(1.5), f16::ZERO]),
-        tensor("narrow", Dtype::F8_E4M3, &[2], &[1u8, 3]),
+        tensor("narrow", Dtype::F8_E8M0, &[2], &[1u8, 3]),
         tensor("long", Dtype::F32, &[100, 100], &[1.0f32; 10_000]),
         tensor("steps", Dtype::I32, &[1], &[-12]),
         tensor("mask", Dtype::BOOL, &[2], &[0u8, 1]),
@@ -340,7 +340,7 @@ fn the_total_of_several_types_is_in_floats() {
 /// Without figures the total has counts alone; the table has a total of two tensors or more.
 #[test]
 fn small_checkpoints_have_no_total_in_the_table() {
-    let narrow = || tensor("narrow", Dtype::F8_E4M3, &[2], &[1u8, 3]);
+    let narrow = || tensor("narrow", Dtype::F8_E8M0, &[2], &[1u8, 3]);
     let fine = || tensor("fine", Dtype::F32, &[2], &[1.0f32, 3.0]);
     for tensors in [vec![], vec![narrow()]] {
         let total = report(&tensors).0["total"].clone();

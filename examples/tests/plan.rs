@@ -549,7 +549,7 @@ fn mistakes_get_one_line() {
         ("--op sum --axes 1,b", "`b` is no axis: expected `all` or numbers such as 0,-1"),
         ("--op max --shape 4,0 --axes 1", "`max` of no elements is undefined: shape [4, 0]"),
         ("--op sum --shape 9999999999,9999999999", "spans more elements than this machine can"),
-        ("--op sum --type f99", "unknown element type `f99`: expected one of f16, bf16, f32"),
+        ("--op sum --type f99", "unknown element type `f99`: expected one of f8e4m3, f8e5m2"),
         ("--op argmax --output-type f32", "`argmax`"),
         ("--op sum --type bf16 --device software_adapter", "llvmpipe has no bf16"),
         (

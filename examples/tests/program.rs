@@ -536,7 +536,7 @@ fn mistakes_get_one_line() {
             "--op sum --output b.npy",
             "`sum` gives 1 result per reduction, but --output names 2",
         ),
-        ("good.npy", "--op sum --type f31", "unknown element type `f31`: expected one of f16"),
+        ("good.npy", "--op sum --type f31", "unknown element type `f31`: expected one of f8e4m3"),
         ("good.npy", "--op sum --type i32", "`sum` of f32 cannot give i32"),
         ("good.npy", "--op max --accumulate f64", "`max` of f32 cannot accumulate in f64"),
         ("good.npy", "--op sum --ddof 1", "`sum` takes no --correction"),

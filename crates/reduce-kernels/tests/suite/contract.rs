@@ -338,7 +338,10 @@ pub(crate) fn errors_before_launch(client: &Client) {
         ElemType::Float(FloatKind::TF32),
     );
     let error = sum(client, &tf32, ..).unwrap_err();
-    assert!(error.to_string().contains("cannot be reduced: supported are f16, bf16"), "{error}");
+    assert!(
+        error.to_string().contains("cannot be reduced: supported are f8e4m3, f8e5m2, f16"),
+        "{error}"
+    );
 
     // Parameters that make no sense.
     let error = norm_p(client, &input, .., 0.0).unwrap_err();

@@ -346,7 +346,7 @@ mod tests {
                 float(0..10),
                 (Dtype::I32, bytemuck::cast_slice(&integers[..2])),
                 float(10..500),
-                (Dtype::F8_E4M3, &[1, 2]),
+                (Dtype::F8_E8M0, &[1, 2]),
                 float(500..500),
                 (Dtype::I32, bytemuck::cast_slice(&integers[2..])),
                 float(500..503),
