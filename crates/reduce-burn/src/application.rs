@@ -44,7 +44,8 @@ pub enum AppliedFunction {
         /// Added to the mean square: a finite number, 0 or more.
         eps: f64,
     },
-    /// [`add_layer_norm`](crate::pairs::add_layer_norm). Its operands are a residual, a weight and a bias.
+    /// [`add_layer_norm`](crate::pairs::add_layer_norm). Its operands are a residual, a weight and
+    /// a bias.
     AddLayerNorm {
         /// Added to the variance: a finite number, 0 or more.
         eps: f64,
@@ -273,8 +274,8 @@ impl Application {
     }
 
     /// The type and the shape of each result: of the sum and of the sum normalised for
-    /// [`add_layer_norm`](crate::pairs::add_layer_norm) and [`add_rms_norm`](crate::pairs::add_rms_norm), and of
-    /// one tensor otherwise.
+    /// [`add_layer_norm`](crate::pairs::add_layer_norm) and
+    /// [`add_rms_norm`](crate::pairs::add_rms_norm), and of one tensor otherwise.
     pub fn outputs(&self) -> Vec<(DType, Shape)> {
         let count = if self.function.of_sum().is_some() { 2 } else { 1 };
         vec![(self.dtype, self.shape.clone()); count]

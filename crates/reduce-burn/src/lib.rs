@@ -46,8 +46,9 @@
 //! reductions do. Weight and bias of a normalisation broadcast to the tensor. The gradients are
 //! made of Burn's operations and of this crate's reductions, which read the tensors more than once.
 //!
-//! [`pairs::add_layer_norm`] and [`pairs::add_rms_norm`] add a residual first, and give the sum too.
-//! [`pairs::masked_softmax`] and [`pairs::masked_log_softmax`] are of scaled elements plus a mask.
+//! [`pairs::add_layer_norm`] and [`pairs::add_rms_norm`] add a residual first, and give the sum
+//! too. [`pairs::masked_softmax`] and [`pairs::masked_log_softmax`] are of scaled elements plus a
+//! mask.
 //!
 //! [`pairs::CrossEntropy`] is a loss of logits and classes, with smoothing, weights and ignored
 //! classes.

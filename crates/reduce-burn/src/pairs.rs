@@ -1,10 +1,10 @@
 //! Reductions of two tensors in one launch, without storing products or differences. Softmax of
-//! elements plus a mask, normalisations of elements plus a residual, and the cross-entropy of logits
-//! and classes.
+//! elements plus a mask, normalisations of elements plus a residual, and the cross-entropy of
+//! logits and classes.
 //!
 //! The axes are those of the first tensor. The second one broadcasts to it: along each axis it has
-//! the extent of the first tensor, or 1. Gradients reach both. The classes of a [`CrossEntropy`] have
-//! a shape of their own.
+//! the extent of the first tensor, or 1. Gradients reach both. The classes of a [`CrossEntropy`]
+//! have a shape of their own.
 //!
 //! ```
 //! use burn_tensor::{Device, Tensor};

@@ -114,8 +114,8 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Adds the next operand like [`operand`](Self::operand). It has [segments](Self::segments) in
-    /// place of the axis: each element of the input gets the operand's element of its segment. The axis
-    /// is among its axes.
+    /// place of the axis: each element of the input gets the operand's element of its segment. The
+    /// axis is among its axes.
     ///
     /// The results of an earlier reduction of the same segments are such an operand.
     pub fn operand_of_segments(mut self, operand: &'a T, axes: impl Into<Axes>) -> Self {
@@ -123,12 +123,12 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self
     }
 
-    /// Reduces segments of the one axis of the reduction, and applies the results of each to its own
-    /// elements: the softmax of each sentence of a batch whose sentences follow each other, or the
-    /// attention of each node of a graph to its neighbours.
+    /// Reduces segments of the one axis of the reduction, and applies the results of each to its
+    /// own elements: the softmax of each sentence of a batch whose sentences follow each other, or
+    /// the attention of each node of a graph to its neighbours.
     ///
-    /// `offsets` are those of [`Reduction::segments`]. Elements that no segment has become 0. A plan
-    /// that was set before is dropped.
+    /// `offsets` are those of [`Reduction::segments`]. Elements that no segment has become 0. A
+    /// plan that was set before is dropped.
     ///
     /// ```no_run
     /// use reduce_kernels::{ReduceError, cubecl, normalize::Softmax};
@@ -148,9 +148,9 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
         self.of_members(Members::new(offsets))
     }
 
-    /// Reduces [groups](Groups) of elements of the one axis of the reduction, and applies the results
-    /// of each to its own elements, in place of neighbouring [segments](Self::segments). Elements of
-    /// no group become 0. A plan that was set before is dropped.
+    /// Reduces [groups](Groups) of elements of the one axis of the reduction, and applies the
+    /// results of each to its own elements, in place of neighbouring [segments](Self::segments).
+    /// Elements of no group become 0. A plan that was set before is dropped.
     ///
     /// ```no_run
     /// use reduce_kernels::{ReduceError, cubecl, normalize::Softmax, segments::group_by_keys};
@@ -177,7 +177,7 @@ impl<'a, O: Operator, F: Apply<Results = O::Results>, T: Input> AppliedReduction
     }
 
     /// Asks for this type of all outputs, of floating point or of integers. By default they have
-    /// the type of the input, or that of the results if the input is of integers or bools.
+    /// the type of the input, or that of the results if the input is of fp8, integers or bools.
     ///
     /// An output of integers has the nearest one, the even one of two that are as near, and the
     /// least or the largest of its type where that is nearest. NaN becomes 0.

@@ -105,7 +105,8 @@ pub struct RecordedOperand {
     pub element: ElementType,
     /// Its strides along the axes of the first input, in elements: 0 where it repeats its elements.
     pub strides: Vec<usize>,
-    /// Its stride from one segment to the next, of an operand that has segments in place of the axis.
+    /// Its stride from one segment to the next, of an operand that has segments in place of the
+    /// axis.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub segment_stride: Option<usize>,
     /// Alignment in bytes of its first element, 16 at most.

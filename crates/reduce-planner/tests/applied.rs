@@ -53,8 +53,8 @@ fn cube(units_per_output: u32) -> Schedule {
 }
 
 /// A cube that reads two inputs has few units with many loads, so that others reside beside it. A
-/// second input that all rows share is not held and counts once, but not where one row must be as all
-/// others.
+/// second input that all rows share is not held and counts once, but not where one row must be as
+/// all others.
 #[test]
 fn pairs_leave_room_for_other_cubes() {
     const SCALES: OperatorClass = OperatorClass::new("scales", 8).fields(2);

@@ -198,14 +198,14 @@ impl ApplicationLaunch<'_> {
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
         // check has found that every vector load is aligned, and inside its inner dimension or
         // inside the input; vectors of the output and of operands are bound where they lie as those
-        // of the input do, or as those of realigned rows would if these were aligned, or where units
-        // move elements back to the vectors that lie inside the output's rows. Units without
+        // of the input do, or as those of realigned rows would if these were aligned, or where
+        // units move elements back to the vectors that lie inside the output's rows. Units without
         // work repeat the loads of others and write nothing. An output in place of the input is
         // safe: a unit writes an element after it has read it for the last time, and no other unit
-        // takes it after the barrier before, nor any unit of another cube at all. Loads of realigned
-        // rows read elements beside those that they take, which others may be writing. There are as
-        // many words as the plan asked for, and only launches of this stream use them, one after the
-        // other.
+        // takes it after the barrier before, nor any unit of another cube at all. Loads of
+        // realigned rows read elements beside those that they take, which others may be writing.
+        // There are as many words as the plan asked for, and only launches of this stream use them,
+        // one after the other.
         unsafe {
             match plan {
                 AppliedPlan::Segments { .. } => {
