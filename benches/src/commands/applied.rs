@@ -8,7 +8,9 @@ use reduce_kernels::{
     ElementType, ReduceError,
     by_name::{AppliedName, AppliedOptions, UnknownFunction, with_applied},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    normalize::{AddLayerNorm, AddRmsNorm, CrossEntropy, LayerNorm, LossReduction, RmsNorm},
+    normalize::{
+        AddLayerNorm, AddRmsNorm, CrossEntropy, LayerNorm, LossReduction, RmsNorm, SoftmaxGradient,
+    },
     planner::AppliedPlan,
     quantize::{AddRmsNormQuantize, Quantize, RmsNormQuantize},
 };
@@ -86,6 +88,8 @@ enum Function {
     RmsNormQuantize,
     /// To fp8 after the normalisation of the sum with a residual, which is an output too.
     AddRmsNormQuantize,
+    /// The gradient of a softmax, from that of its output and the output.
+    SoftmaxGradient,
 }
 
 impl Function {
@@ -99,6 +103,7 @@ impl Function {
             | Function::RmsNorm
             | Function::CrossEntropyWithGradient => 2 * bytes,
             Function::AddRmsNorm | Function::AddLayerNorm => 4 * bytes,
+            Function::SoftmaxGradient => 3 * bytes,
             Function::CrossEntropy => bytes,
             Function::Quantize(_) | Function::RmsNormQuantize => bytes + quantized,
             Function::AddRmsNormQuantize => 3 * bytes + quantized,
@@ -121,6 +126,7 @@ fn parse(stated: &StatedCase) -> Result<Applied, Stop> {
         "quantize_int8_rows" => Function::Quantize(ElementType::I8),
         "rms_norm_fp8_rows" => Function::RmsNormQuantize,
         "add_rms_norm_fp8_rows" => Function::AddRmsNormQuantize,
+        "softmax_gradient" => Function::SoftmaxGradient,
         "cross_entropy" => Function::CrossEntropy,
         "cross_entropy_with_gradient" => Function::CrossEntropyWithGradient,
         name => Function::Plain(name.parse()?),
@@ -234,6 +240,10 @@ macro_rules! with_case {
             Function::AddRmsNormQuantize => {
                 let norm = AddRmsNormQuantize { eps, quantize: TO_F8 };
                 let $applied = norm.of(input, residual, axes);
+                $body
+            }
+            Function::SoftmaxGradient => {
+                let $applied = SoftmaxGradient.of(input, residual, axes);
                 $body
             }
             Function::CrossEntropy | Function::CrossEntropyWithGradient => $otherwise,

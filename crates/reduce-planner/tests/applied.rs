@@ -105,8 +105,62 @@ fn rows_are_held() {
     assert_eq!(plan(BF16, &[8192, 8192], &[1]), held(along(8, 4), cube(256)));
     assert_eq!(plan(F32, &[65536, 1024], &[1]), held(along(4, 4), cube(64)));
     let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
-    assert_eq!(plan(F32, &[262_144, 256], &[1]), held(along(4, 4), plane(16)));
+    assert_eq!(plan(F32, &[262_144, 256], &[1]), held(along(4, 2), plane(32)));
     assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8)));
+}
+
+/// Lanes of a plane have two loads of a short row each, or up to five narrow ones. Of whole
+/// vectors, two lanes read a sector of memory.
+#[test]
+fn short_rows_have_few_lanes() {
+    use ElementType::{BF16, F32};
+    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    let unit = Schedule::Unit { units_per_cube: 128 };
+    assert_eq!(plan(BF16, &[4_000_003, 10], &[1]), held(along(2, 5), unit));
+    assert_eq!(plan(BF16, &[6_000_001, 7], &[1]), held(along(1, 4), plane(2)));
+    assert_eq!(plan(BF16, &[3_000_001, 12], &[1]), held(along(4, 2), plane(2)));
+    assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 2), plane(4)));
+    assert_eq!(plan(F32, &[4_000_003, 8], &[1]), held(along(4, 1), plane(2)));
+    assert_eq!(plan(BF16, &[4_000_000, 8], &[1]), held(along(8, 1), unit));
+}
+
+/// Short rows are read in whole vectors of 8 bytes, where wider ones would leave edges. Narrower
+/// vectors, and longer rows, are peeled.
+#[test]
+fn short_rows_are_not_peeled() {
+    use ElementType::{BF16, F32};
+    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    assert_eq!(plan(BF16, &[500_001, 100], &[1]), held(along(4, 2), plane(16)));
+    assert_eq!(plan(BF16, &[65536, 1004], &[1]), held(along(4, 8), plane(32)));
+    assert_eq!(plan(F32, &[65536, 1002], &[1]), held(along(2, 4), cube(128)));
+    assert_eq!(plan(F32, &[16384, 5002], &[1]), held(along(2, 5), cube(512)));
+    for (element, len) in [(BF16, 1002), (F32, 1001), (F32, 16386)] {
+        let AppliedPlan::Held { plan, .. } = plan(element, &[16384, len], &[1]) else {
+            panic!("rows of {len} are held");
+        };
+        assert!(plan.access.peeled, "{element} rows of {len}: {plan}");
+    }
+}
+
+/// Long rows are held by cubes that others reside beside: in registers, and in shared memory where
+/// registers of so few units do not hold them. Where rows are too few for that, or where elements
+/// of 4 bytes leave each unit of the largest cube enough, it holds them in registers.
+#[test]
+fn long_rows_leave_room_for_other_cubes() {
+    use ElementType::{BF16, F32};
+    let in_shared = |access, units, in_shared| AppliedPlan::Held {
+        plan: Plan::new(access, cube(units)),
+        in_shared,
+        cubes_per_output: 1,
+    };
+    assert_eq!(plan(F32, &[16384, 10240], &[1]), held(along(4, 5), cube(512)));
+    assert_eq!(plan(F32, &[16384, 16384], &[1]), held(along(4, 8), cube(512)));
+    assert_eq!(plan(F32, &[8192, 32768], &[1]), held(along(4, 8), cube(1024)));
+    assert_eq!(plan(BF16, &[16384, 20480], &[1]), held(along(8, 5), cube(512)));
+    assert_eq!(plan(BF16, &[16384, 24576], &[1]), in_shared(along(8, 4), 256, 8));
+    assert_eq!(plan(BF16, &[16384, 32000], &[1]), in_shared(along(8, 4), 256, 12));
+    assert_eq!(plan(BF16, &[8192, 65536], &[1]), in_shared(along(8, 4), 512, 12));
+    assert_eq!(plan(BF16, &[132, 32000], &[1]), held(along(8, 4), cube(1024)));
 }
 
 /// Rows too long for the registers of one cube are held by several.

@@ -208,8 +208,11 @@ pub(crate) fn check_members<O: Checked>(
             };
             let values: Vec<f64> = own.iter().copied().map(at).collect();
             if values.is_empty() && !O::DEFINED_ON_EMPTY {
+                // The byte of the poison is the largest number of E5M2, which a least element of
+                // nothing becomes.
                 let written = &bytes[place * of.bytes()..(place + 1) * of.bytes()];
-                assert!(written.iter().any(|&byte| byte != POISON), "{} {told}", O::NAME);
+                let differs = written.iter().any(|&byte| byte != POISON);
+                assert!(differs || of == ElementType::F8E5M2, "{} {told}", O::NAME);
                 continue;
             }
             let mut expected = O::naive(&values)[nth];

@@ -62,6 +62,9 @@ fn tolerance(output: ElementType, expected: f64) -> f64 {
         ElementType::F64 => expected * 1e-13,
         ElementType::F32 => expected * 2e-5 + 1e-30,
         ElementType::F16 => expected * 2e-3 + 1e-7,
+        // Half a step: of three bits, and of two, with that of the least numbers.
+        ElementType::F8E4M3 => expected * 6.3e-2 + 1e-3,
+        ElementType::F8E5M2 => expected * 1.26e-1 + 8e-6,
         _ => expected * 1e-2 + 1e-30,
     }
 }

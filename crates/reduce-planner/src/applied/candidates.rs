@@ -77,9 +77,19 @@ pub(super) fn no_plan(
     PlanError::NoAppliedPlan { device: device.name.clone(), reasons: reasons.join("; ") }
 }
 
-/// The widest vectors that fit one load and one store.
+/// The widest vectors that fit one load and one store. Edges of short rows are peeled only where
+/// vectors without edges would be narrow.
 pub(super) fn widest(applied: &AppliedProblem, device: &Device) -> Access {
-    Access::widest_up_to(load_bytes(applied, device), true, applied.problem(), device)
+    let (problem, tuning) = (applied.problem(), &device.tuning.applied);
+    let load_bytes = load_bytes(applied, device);
+    let whole = Access::widest_up_to(load_bytes, false, problem, device);
+    let row_bytes = problem.reduction_len().saturating_mul(problem.input().bytes());
+    let is_short = whole.direction == Direction::Along && row_bytes <= tuning.unpeeled_row_bytes;
+    let is_wide = whole.vector * problem.input().bytes() >= tuning.unpeeled_load_bytes;
+    match is_short && is_wide {
+        true => whole,
+        false => Access::widest_up_to(load_bytes, true, problem, device),
+    }
 }
 
 /// [`widest`] where the component and the load of an element follow from its position.
@@ -285,21 +295,44 @@ impl<'a> Search<'a> {
         let most_units = self.most_units(self.device.max_units_per_cube);
         let most_units = floor_power_of_two(most_units.into());
         let each = loads_of(bytes, load_bytes) as u64;
+        let lanes = u64::from(self.device.plane_size_min);
+        let each = match self.is_along() && loads.div_ceil(each) > lanes {
+            true => each.min(tuning.held_loads_along as u64),
+            false => each,
+        };
         let most = most_units * loads_of(most_bytes, load_bytes) as u64;
         if loads > most {
             return Err(AppliedReason::TooLongToHold { loads, most });
         }
-        // Units of a short row read a segment of memory together.
+        // Units read a segment of memory together.
         let segment = match self.access.direction {
             Direction::Along => (tuning.segment_bytes / load_bytes).max(1) as u64,
             Direction::Across => 1,
         };
         let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
-        let units = self.units_of_pairs(loads).map_or(wanted, |most| wanted.min(most));
-        let units = units.min(most_units);
+        let wanted = self.lanes_of_short(loads).unwrap_or(wanted);
+        let fewer = self.units_of_pairs(loads).or_else(|| self.units_beside_others(loads));
+        let units = fewer.map_or(wanted, |most| wanted.min(most)).min(most_units);
         let team = Team { units: units as u32, tiles };
         let plan = self.plan(team, loads.div_ceil(units) as usize);
         Ok(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 })
+    }
+
+    /// Lanes that share a row along the reduction, if those of one plane have few loads each.
+    ///
+    /// All planes execute some 150 instructions, whatever their lanes hold, so fewer lanes with
+    /// more loads make short rows faster. Narrow loads may be more, because those of neighbouring
+    /// rows lie in the same sectors of memory.
+    fn lanes_of_short(&self, loads: u64) -> Option<u64> {
+        let tuning = self.tuning;
+        // A load of 16 bytes is half a sector, and the lane beside it has the other half.
+        let (most, least) = match self.load_bytes() {
+            ..=4 => (tuning.short_narrow_loads, 1),
+            ..16 => (tuning.short_loads, 1),
+            _ => (tuning.short_loads, 2),
+        };
+        let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();
+        (self.is_along() && lanes <= u64::from(self.device.plane_size_min)).then_some(lanes)
     }
 
     /// Most units of a cube along that holds two inputs, or reads a second one beside the first, if
@@ -312,12 +345,54 @@ impl<'a> Search<'a> {
         (is_paired && fits).then_some(most)
     }
 
-    /// The largest cubes, which have a multiprocessor for themselves.
+    /// Most units of a cube that holds one input along the reduction and should have others beside
+    /// it, if so few can hold the loads of a tile in registers.
+    fn units_beside_others(&self, loads: u64) -> Option<u64> {
+        let most = u64::from(self.tuning.beside_units_per_cube);
+        let element = self.applied.problem().input().bytes().max(size_of::<f32>());
+        let held = loads.div_ceil(most).saturating_mul((self.access.vector * element) as u64);
+        let fits = held <= self.tuning.beside_held_bytes as u64;
+        (self.may_reside_beside_others() && fits).then_some(most)
+    }
+
+    /// Whether several cubes can hold rows of one input on each multiprocessor: there are enough.
+    fn may_reside_beside_others(&self) -> bool {
+        let problem = self.applied.problem();
+        let enough =
+            self.access.output_tiles(problem) >= 2 * u64::from(self.device.multiprocessors);
+        enough && self.is_along() && problem.second().is_none()
+    }
+
+    /// Whether several cubes of a plan reside on a multiprocessor.
+    fn reside_together(&self, plan: &Plan) -> bool {
+        let most = self.tuning.by_cubes_units_per_multiprocessor / 2;
+        self.may_reside_beside_others() && plan.schedule.units_per_cube() <= most
+    }
+
+    /// The smallest cubes several of which reside on a multiprocessor, if these hold a row. The
+    /// largest otherwise, which have a multiprocessor for themselves.
     fn held_in_shared(&self) -> Result<AppliedPlan, AppliedReason> {
+        let units = self.most_units(self.device.max_units_per_cube);
+        let most = floor_power_of_two(units.into()) as u32;
+        let mut units = match self.may_reside_beside_others() {
+            true => self.tuning.shared_units_per_cube.min(most),
+            false => most,
+        };
+        loop {
+            let held = self.held_in_shared_of(units);
+            match held {
+                Err(AppliedReason::TooLongToHold { .. }) if units < most => units *= 2,
+                held => return held,
+            }
+        }
+    }
+
+    /// Cubes that reside beside as many of their own size as the units of a multiprocessor allow,
+    /// and divide its shared memory with these.
+    fn held_in_shared_of(&self, units: u32) -> Result<AppliedPlan, AppliedReason> {
         let (device, problem, tiles) = (self.device, self.applied.problem(), self.adjacent_tiles());
         let load_bytes = self.load_bytes();
-        let units = self.most_units(device.max_units_per_cube);
-        let team = Team { units: floor_power_of_two(units.into()) as u32, tiles };
+        let team = Team { units, tiles };
         let in_flight = loads_of(self.tuning.shared_bytes_in_flight, load_bytes);
         let plan = self.plan(team, in_flight);
         let loads = self.access.loads_per_output(problem);
@@ -327,9 +402,16 @@ impl<'a> Search<'a> {
             let most = u64::from(team.units) * in_flight as u64;
             return Err(AppliedReason::HeldInRegisters { loads, most });
         }
-        let shared = device.requestable_shared_bytes();
-        let places = shared.saturating_sub(combining_bytes(&plan, problem, 1))
-            / (load_bytes * team.all_units() as usize);
+        let resident = match self.may_reside_beside_others() {
+            true => self.tuning.by_cubes_units_per_multiprocessor / team.all_units(),
+            false => 1,
+        };
+        // What the device keeps of each cube's part is not counted among what one may ask for.
+        let resident = resident.max(1) as usize;
+        let reserved = if resident > 1 { RESERVED_SHARED_BYTES } else { 0 };
+        let combining = combining_bytes(&plan, problem, 1) + reserved;
+        let shared = device.requestable_shared_bytes() / resident;
+        let places = shared.saturating_sub(combining) / (load_bytes * team.all_units() as usize);
         let most_in_shared = places / in_flight * in_flight;
         let in_shared = rest.next_multiple_of(in_flight as u64);
         if in_shared > most_in_shared as u64 {
@@ -445,6 +527,38 @@ impl<'a> Search<'a> {
         ApplyLaunch { cubes_per_output: cubes as u32, ..apply }
     }
 
+    /// Rate of a plan that holds its tiles, in percent of memory's.
+    fn rate_of_held(&self, kind: AppliedKind, held: &Plan) -> u32 {
+        let (tuning, problem) = (self.tuning, self.applied.problem());
+        let narrow = problem.input().bytes() < size_of::<f32>();
+        let together = self.reside_together(held);
+        match kind {
+            AppliedKind::HeldByCubes if narrow && problem.operator().fields > FEW_FIELDS => {
+                tuning.by_cubes_narrow_rate_percent
+            }
+            AppliedKind::HeldByCubes => tuning.by_cubes_rate_percent,
+            AppliedKind::HeldInShared if together => tuning.shared_beside_rate_percent,
+            AppliedKind::HeldInShared => tuning.shared_rate_percent,
+            _ if narrow
+                && !together
+                && self.may_reside_beside_others()
+                && !self.reads_operands() =>
+            {
+                tuning.alone_narrow_rate_percent
+            }
+            _ => 100,
+        }
+    }
+
+    /// Whether each row reads operands along it. Beside tiles in shared memory, the cache of a
+    /// multiprocessor has no room for them: `rms_norm` with a weight of bf16 16384 × 32768 took 760
+    /// us on one H200, and 644 in registers of 1024 units.
+    fn reads_operands(&self) -> bool {
+        let operands = self.applied.companions().len() - self.applied.further().len();
+        let operands = self.applied.companions()[..operands].iter().skip(1);
+        operands.flat_map(|operand| &operand.reduced).any(|&stride| stride != 0)
+    }
+
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
     /// multiprocessors. The device waits for each launch.
     pub(super) fn estimate(&self, plan: &AppliedPlan) -> Estimate {
@@ -460,18 +574,8 @@ impl<'a> Search<'a> {
         };
         match *plan {
             AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
-                let problem = applied.problem();
-                let narrow = problem.input().bytes() < size_of::<f32>();
-                let (rate, passes) = match plan.kind() {
-                    AppliedKind::HeldByCubes
-                        if narrow && problem.operator().fields > FEW_FIELDS =>
-                    {
-                        (tuning.by_cubes_narrow_rate_percent, PASSES_OF_CUBES)
-                    }
-                    AppliedKind::HeldByCubes => (tuning.by_cubes_rate_percent, PASSES_OF_CUBES),
-                    AppliedKind::HeldInShared => (tuning.shared_rate_percent, 0.0),
-                    _ => (100, 0.0),
-                };
+                let passes = if cubes > 1 { PASSES_OF_CUBES } else { 0.0 };
+                let rate = self.rate_of_held(plan.kind(), &held);
                 let waiting_ns = passes * profile.latency_ns as f64;
                 let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
                 Estimate::streamed(

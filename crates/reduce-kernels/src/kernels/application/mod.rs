@@ -261,7 +261,7 @@ fn results_of_tile<N: PassWidth>(
     reducer: &Reducer<'_>,
 ) -> Results<N> {
     let hold = comptime![held.hold];
-    if comptime![takes_passes(reducer.operator, hold)] {
+    if comptime![takes_passes(reducer.operator, hold, reducer.team)] {
         results_in_passes::<N>(held, share, reducer)
     } else {
         let total = if comptime![hold != Hold::Nothing] {
@@ -275,15 +275,18 @@ fn results_of_tile<N: PassWidth>(
     }
 }
 
-/// Whether a tile is taken in two passes. Where cubes hold tiles in shared memory, each has a
+/// Whether a tile is taken in two passes. A large cube that holds its tile in shared memory has a
 /// multiprocessor for itself, and the second pass would wait for the last load of the tile:
 /// operators whose one pass is cheap do better with it.
-fn takes_passes(operator: OperatorRef, hold: Hold) -> bool {
+fn takes_passes(operator: OperatorRef, hold: Hold, team: Team) -> bool {
     // On one H200, in registers, layer normalisation of f32 8192 × 8192 took 165 us by the
     // streaming operator in cubes of 512, and 143 in two passes. In shared memory, softmax of bf16
-    // 8192 × 128256 took 1512 us in two passes, and 1249 in one.
+    // 8192 × 128256 took 1512 us in two passes of cubes of 1024, and 1249 in one. In cubes of 256,
+    // L2 normalisation of bf16 16384 × 32768 took 553 us in two passes, and 604 in one.
     const CHEAP_FIELDS: usize = 3;
-    let one_pass = hold.in_shared() > 0 && operator.0.fields <= CHEAP_FIELDS;
+    const LARGE_CUBE: u32 = 1024;
+    let alone = hold.in_shared() > 0 && team.units_per_cube >= LARGE_CUBE;
+    let one_pass = alone && operator.0.fields <= CHEAP_FIELDS;
     hold != Hold::Nothing && operator.0.passes.is_some() && !one_pass
 }
 

@@ -10,7 +10,7 @@ use crate::operator::{
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
     finite,
-    math::ln,
+    math::ln_of_quotient,
     not_negative, rules,
     same_bits::{product, sum},
 };
@@ -165,7 +165,7 @@ impl Map for Divergence {
 
     fn map<E: Float, N: Size>(pair: Pair<E, E, N>, _parameters: &Parameters) -> Vector<E, N> {
         let zero = Vector::from_int(0);
-        let term = pair.first * (ln::<E, N>(pair.first) - ln::<E, N>(pair.second));
+        let term = pair.first * ln_of_quotient::<E, N>(pair.first, pair.second);
         select_many(pair.first.equal(&zero), zero, term)
     }
 }
