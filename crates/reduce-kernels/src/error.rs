@@ -434,6 +434,37 @@ pub(crate) enum Reason {
         /// The type that was asked for.
         found: ElementType,
     },
+    /// What is packed in 4 bits each is not an integer.
+    #[error("integers are packed in 4 bits each, not {found}")]
+    PackedType {
+        /// Type of the elements.
+        found: ElementType,
+    },
+    /// What holds packed integers is not a byte.
+    #[error("bytes of u8 hold packed integers of 4 bits, not {found}")]
+    PackedBytes {
+        /// Type of the elements.
+        found: ElementType,
+    },
+    /// Integers of 4 bits do not become elements of this type.
+    #[error(
+        "integers of 4 bits become integers, or floating point of 16 bits or more, not {found}"
+    )]
+    UnpackedType {
+        /// The type that was asked for.
+        found: ElementType,
+    },
+    /// Not all integers along the last axis have another one in their byte.
+    #[error(
+        "integers of 4 bits are packed in pairs along the last axis, and {extent} are not even"
+    )]
+    OddExtent {
+        /// Extent of the last axis.
+        extent: usize,
+    },
+    /// There is no axis along which integers are packed.
+    #[error("integers of 4 bits are packed along the last axis, and a tensor of rank 0 has none")]
+    NoLastAxis,
     /// Elements do not get the numbers of so many segments in this type.
     #[error("numbers of {segments} segments are of i32 or i64, which must hold them, not {found}")]
     KeysOfOffsets {
@@ -508,7 +539,9 @@ impl ReduceError {
             | Reason::KeysShape { .. }
             | Reason::LengthsShape { .. }
             | Reason::OutputShape { .. }
-            | Reason::OutputStrides { .. } => ErrorKind::Shape,
+            | Reason::OutputStrides { .. }
+            | Reason::OddExtent { .. }
+            | Reason::NoLastAxis => ErrorKind::Shape,
             Reason::StorageType(_)
             | Reason::Types { .. }
             | Reason::ListTypes { .. }
@@ -517,6 +550,9 @@ impl ReduceError {
             | Reason::Lengths { .. }
             | Reason::LengthType { .. }
             | Reason::MaskType { .. }
+            | Reason::PackedType { .. }
+            | Reason::PackedBytes { .. }
+            | Reason::UnpackedType { .. }
             | Reason::Keys { .. }
             | Reason::QuantileType { .. }
             | Reason::ProbabilityTypes { .. }

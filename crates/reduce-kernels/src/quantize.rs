@@ -5,7 +5,7 @@
 //! use reduce_kernels::{
 //!     ElementType, ReduceError,
 //!     cubecl::{prelude::*, std::tensor::TensorHandle},
-//!     quantize::{quantize, quantize_blocks},
+//!     quantize::{quantize, quantize_blocks, quantize_int4_blocks},
 //! };
 //!
 //! # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
@@ -13,6 +13,7 @@
 //! let (values, scales) = quantize(client, x, 1, ElementType::F8E4M3)?; // scales f32 [tokens, 1]
 //! // f32 [tokens, features / 128]
 //! let (values, scales) = quantize_blocks(client, x, 1, 128, ElementType::I8)?;
+//! let (packed, scales) = quantize_int4_blocks(client, x, 1, 128)?; // u8 [tokens, features / 2]
 //! # Ok(()) }
 //! ```
 //!
@@ -29,6 +30,13 @@
 //!
 //! A tensor of such numbers is dequantised by the map of any reduction:
 //! `reduce(Sum, &values).paired(&scales, ElementwiseProduct)`.
+//!
+//! # Integers of 4 bits
+//!
+//! [`pack_int4`] puts two neighbours along the last axis in a byte: element `2 * k` in the low four
+//! bits of byte `k`, and element `2 * k + 1` in the high four, in two's complement.
+//! [`quantize_int4`] and [`quantize_int4_blocks`] give such bytes, of integers from -7 to 7.
+//! [`unpack_int4`] is the inverse: its integers are then dequantised as above.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, ProblemError};
@@ -37,6 +45,7 @@ use crate::{
     applied_reduction::AppliedReduction,
     axes::Axes,
     error::ReduceError,
+    host::{self, client::device_of},
     input::{Input, sealed::Layout},
     operator::{InvalidParameter, Mapped},
     pairs::{ElementwiseSum, reduce_pair},
@@ -264,8 +273,169 @@ pub fn quantize_blocks(
     block: usize,
     element: ElementType,
 ) -> Result<(TensorHandle, TensorHandle), ReduceError> {
+    in_blocks(client, input, axis, block, Quantize::to(element))
+}
+
+/// The low four bits of each integer, two in a byte along the last axis: element `2 * k` in the low
+/// four bits of byte `k`, and element `2 * k + 1` in the high four. The result is a row-major tensor
+/// of u8, whose last axis has half the extent.
+///
+/// Integers are of any type and any strides. Those from -8 to 7 come back from [`unpack_int4`] as
+/// they are, and those from 0 to 15 in an unsigned type; of others, only four bits are kept. The
+/// buffer of the result is filled up to a multiple of 4 bytes, so that devices without u8 have the
+/// result too. This does not wait for the device.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::{
+///     ElementType,
+///     quantize::{QuantizeAffine, pack_int4},
+/// };
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// // `x` has shape [tokens, features], and `packed` [tokens, features / 2].
+/// let affine = QuantizeAffine { least: 0.0, most: 15.0, element: ElementType::U8 };
+/// let (integers, (scales, zero_points)) = affine.of(x, 1).run_with_results(client)?;
+/// let packed = pack_int4(client, &integers)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Elements that are not integers, no axis, a last axis of an odd extent, a buffer that is too
+/// small, and a device that lacks the type, the indices or the memory. Nothing is launched then.
+pub fn pack_int4(client: &Client, integers: &TensorHandle) -> Result<TensorHandle, ReduceError> {
+    host::nibbles::pack_int4(client, integers)
+}
+
+/// The integers of bytes that [`pack_int4`] wrote, in a row-major tensor of `element`, whose last
+/// axis has twice the extent. Signed types and floating point get -8 to 7, and unsigned types 0 to
+/// 15.
+///
+/// The bytes have any strides. A device without u8 takes a tensor whose buffer is filled up to a
+/// multiple of 4 bytes, as that of `pack_int4` is. This does not wait for the device.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::{
+///     ElementType, Sum,
+///     pairs::ElementwiseProduct,
+///     quantize::{quantize_int4, unpack_int4},
+///     reduce,
+/// };
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// // `x` has shape [tokens, features], `packed` [tokens, features / 2], `scales` [tokens, 1].
+/// let (packed, scales) = quantize_int4(client, x, 1)?;
+/// let integers = unpack_int4(client, &packed, ElementType::I8)?; // shape [tokens, features]
+/// // The sums of the dequantised rows, without a tensor of the rows.
+/// let dequantized = reduce(Sum, &integers).over(1).paired(&scales, ElementwiseProduct);
+/// let sums = dequantized.run(client)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// Bytes that are not of u8, no axis, an `element` that is neither an integer nor of floating point
+/// of 16 bits or more, a buffer that is too small, and a device that lacks the type, the indices or
+/// the memory. Nothing is launched then.
+pub fn unpack_int4(
+    client: &Client,
+    packed: &TensorHandle,
+    element: ElementType,
+) -> Result<TensorHandle, ReduceError> {
+    host::nibbles::unpack_int4(client, packed, element)
+}
+
+/// [`Quantize`] over `axes` to integers from -7 to 7, [packed](pack_int4) two in a byte along the
+/// last axis, and the scales, which keep the axes with size 1.
+///
+/// The integers are written to memory before they are packed, in i8, or in i32 where the device
+/// lacks it.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::quantize::quantize_int4;
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// // `x` has shape [tokens, features], `packed` [tokens, features / 2], `scales` [tokens, 1].
+/// let (packed, scales) = quantize_int4(client, x, 1)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: also where the tensor has no axis, and where its
+/// last axis has an odd extent.
+pub fn quantize_int4(
+    client: &Client,
+    input: &TensorHandle,
+    axes: impl Into<Axes>,
+) -> Result<(TensorHandle, TensorHandle), ReduceError> {
+    host::nibbles::packed_shape(input.shape())?;
+    let (integers, scales) = int4_of(client).of(input, axes).run_with_results(client)?;
+    Ok((pack_int4(client, &integers)?, scales))
+}
+
+/// [`quantize_int4`] of each block of `block` neighbours along `axis`, and the scales: their axis
+/// has an element for each block.
+///
+/// ```no_run
+/// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+/// use reduce_kernels::{
+///     ElementType, NormL2,
+///     pairs::ElementwiseProduct,
+///     quantize::{blocks_of, quantize_int4_blocks, unpack_int4},
+///     reduce,
+/// };
+///
+/// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+/// // `x` has shape [tokens, features], `packed` [tokens, features / 2], and `scales`
+/// // [tokens, features / 128].
+/// let (packed, scales) = quantize_int4_blocks(client, x, 1, 128)?;
+/// // The norms of the dequantised rows: both tensors have shape [tokens, features / 128, n] with
+/// // an `n` of 128 and 1.
+/// let integers = unpack_int4(client, &packed, ElementType::I8)?;
+/// let (integers, scales) = (blocks_of(&integers, 1, 128)?, blocks_of(&scales, 1, 1)?);
+/// let dequantized = reduce(NormL2, &integers).over([1, 2]).paired(&scales, ElementwiseProduct);
+/// let norms = dequantized.run(client)?;
+/// # Ok(()) }
+/// ```
+///
+/// # Errors
+///
+/// A [`ReduceError`] before anything is launched: also where the axis has not a whole number of
+/// blocks, and where the last axis has an odd extent.
+pub fn quantize_int4_blocks(
+    client: &Client,
+    input: &TensorHandle,
+    axis: usize,
+    block: usize,
+) -> Result<(TensorHandle, TensorHandle), ReduceError> {
+    host::nibbles::packed_shape(input.shape())?;
+    let (integers, scales) = in_blocks(client, input, axis, block, int4_of(client))?;
+    Ok((pack_int4(client, &integers)?, scales))
+}
+
+/// Integers of 4 bits in the least type that the device has for them.
+fn int4_of(client: &Client) -> Quantize {
+    let element = match device_of(client).has(ElementType::I8) {
+        true => ElementType::I8,
+        false => ElementType::I32,
+    };
+    Quantize { most: 7.0, element }
+}
+
+/// The numbers of each block along an axis, and their scales.
+fn in_blocks(
+    client: &Client,
+    input: &TensorHandle,
+    axis: usize,
+    block: usize,
+    quantize: Quantize,
+) -> Result<(TensorHandle, TensorHandle), ReduceError> {
     let blocks = blocks_of(input, axis, block)?;
-    let (values, scales) = quantize(client, &blocks, axis + 1, element)?;
+    let (values, scales) = quantize.of(&blocks, axis + 1).run_with_results(client)?;
     let mut of_blocks = input.shape().to_vec();
     of_blocks[axis] /= block;
     let reshaped = |tensor: TensorHandle, shape: Vec<usize>| {

@@ -1,14 +1,13 @@
 //! Writes masks that are added to scores.
 
-use cubecl::{ir::AddressType, prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{
-    Device, ElementType, InputSpec, ProblemError, Role, check_index_span, row_major_strides, span,
-};
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_planner::{Device, ElementType, InputSpec, Role, row_major_strides};
 
 use super::{
     arguments,
     bound::{Bound, output_bytes},
     client::device_of,
+    elementwise::{Units, spanned},
     types::{check_computes, check_element, check_kernels},
 };
 use crate::{
@@ -21,9 +20,6 @@ use crate::{
     },
 };
 
-/// Units of a cube.
-const UNITS: u32 = 256;
-
 /// The mask of queries that see no later keys.
 pub(crate) fn causal_mask(
     client: &Client,
@@ -32,7 +28,7 @@ pub(crate) fn causal_mask(
     element: ElementType,
 ) -> Result<TensorHandle, ReduceError> {
     let device = device_of(client);
-    let Mask { tensor, count, cubes, address } =
+    let Mask { tensor, count, units } =
         Mask::new(client, &device, vec![queries, keys], element, 0)?;
     let bound = Bound::own(tensor.handle.clone().binding(), count, element.bytes());
     if count > 0 {
@@ -40,9 +36,9 @@ pub(crate) fn causal_mask(
         unsafe {
             mask_later_keys::launch_unchecked(
                 client,
-                arguments::count(cubes),
-                CubeDim::new_1d(UNITS),
-                address,
+                units.cubes(),
+                Units::of_cube(),
+                units.address,
                 bound.elements(),
                 DivisorLaunch::of(keys),
                 queries,
@@ -67,17 +63,13 @@ pub(crate) fn length_mask(
         return Err(Reason::LengthType { found: of_lengths }.into());
     }
     let tensor = Role::Lengths;
-    if shape.len() != strides.len() {
-        let (dims, strides) = (shape.len(), strides.len());
-        return Err(ProblemError::RankMismatch { tensor, dims, strides }.into());
-    }
     let spanned = spanned(tensor, shape, strides)?;
     let device = device_of(client);
     let masked = [shape, &[keys]].concat();
     let mask = Mask::new(client, &device, masked, element, spanned)?;
     check_computes(client, &device, of_lengths)?;
     let lengths = Bound::check_input(client, tensor, &lengths.handle, spanned, of_lengths)?;
-    let Mask { tensor, count, cubes, address } = mask;
+    let Mask { tensor, count, units } = mask;
     let bound = Bound::own(tensor.handle.clone().binding(), count, element.bytes());
     if count > 0 {
         let rows: Vec<(usize, usize)> =
@@ -87,9 +79,9 @@ pub(crate) fn length_mask(
         unsafe {
             mask_after_lengths::launch_unchecked(
                 client,
-                arguments::count(cubes),
-                CubeDim::new_1d(UNITS),
-                address,
+                units.cubes(),
+                Units::of_cube(),
+                units.address,
                 lengths.elements(),
                 bound.elements(),
                 arguments::dims(&rows, |&(extent, stride)| (extent, stride, 0)),
@@ -106,8 +98,7 @@ pub(crate) fn length_mask(
 struct Mask {
     tensor: TensorHandle,
     count: usize,
-    cubes: [u32; 3],
-    address: AddressType,
+    units: Units,
 }
 
 impl Mask {
@@ -132,27 +123,9 @@ impl Mask {
         let count = spanned(Role::Output, &shape, &row_major_strides(&shape))?;
         let flat = InputSpec { element, shape: &[count], strides: &[1], alignment: 1 };
         let bytes = output_bytes(client, &flat)?;
-        let wide = check_index_span(count.max(read) as u64, device)?;
-        let address = if wide { AddressType::U64 } else { AddressType::U32 };
-        let cubes = device.grid((count as u64).div_ceil(u64::from(UNITS)));
-        let cubes = cubes.ok_or_else(|| Reason::OutputTooLarge {
-            needed: bytes as u64,
-            available: client.properties().memory.max_page_size,
-        })?;
+        let units = Units::new(client, device, count, read.max(count), bytes)?;
         let handle = client.empty(bytes);
         let tensor = TensorHandle::new_contiguous(shape, handle, storage_type(element));
-        Ok(Self { tensor, count, cubes, address })
+        Ok(Self { tensor, count, units })
     }
-}
-
-/// Elements from the first to the last.
-///
-/// # Errors
-///
-/// More than the host's address width counts.
-fn spanned(tensor: Role, shape: &[usize], strides: &[usize]) -> Result<usize, ReduceError> {
-    Ok(span(shape, strides).ok_or_else(|| {
-        let (shape, strides) = (shape.to_vec(), strides.to_vec());
-        ProblemError::TooLarge { tensor, shape, strides }
-    })?)
 }

@@ -11,7 +11,8 @@
 //! recording. [`client`] reads what a device can do, and [`types`] says which types it computes
 //! with. [`arguments`] and [`companion`] describe problems and tensors to kernels.
 //!
-//! [`masks`] writes masks, which need no plan.
+//! [`masks`] writes masks, and [`nibbles`] packs integers of 4 bits. Neither needs a plan:
+//! [`elementwise`] says how their units are launched.
 //!
 //! [`shards`] reduces shards on several devices.
 //!
@@ -24,9 +25,11 @@ pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
 mod companion;
+mod elementwise;
 pub(crate) mod launched;
 pub(crate) mod list;
 pub(crate) mod masks;
+pub(crate) mod nibbles;
 pub(crate) mod reduce;
 pub(crate) mod scratch;
 pub(crate) mod segments;

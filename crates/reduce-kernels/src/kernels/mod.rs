@@ -14,6 +14,7 @@
 //!   or in one of its own.
 //! - [`cross_entropy`]: what concerns one element of each slice, that of its class.
 //! - [`masks`]: masks that are added to scores.
+//! - [`nibbles`]: integers of 4 bits, two in a byte.
 //! - [`top_k`]: the largest or smallest elements of each slice.
 //!
 //! # Glossary
@@ -65,6 +66,7 @@ pub(crate) mod list;
 pub(crate) mod load;
 pub(crate) mod masks;
 pub(crate) mod merge;
+pub(crate) mod nibbles;
 pub(crate) mod pairwise;
 pub(crate) mod partials;
 mod realign;

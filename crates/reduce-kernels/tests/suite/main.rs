@@ -113,6 +113,12 @@ macro_rules! suite {
                 quantize_normalized: quantize::normalized;
                 applied_to_groups: applied::groups;
                 quantize_blocks: quantize::blocks;
+                quantize_int4_packed: quantize::int4_packed;
+                quantize_int4_unpacked: quantize::int4_unpacked;
+                quantize_int4_inside_buffers: quantize::int4_inside_buffers;
+                quantize_int4: quantize::int4_quantized;
+                quantize_int4_extremes: quantize::int4_extremes;
+                quantize_int4_refused: quantize::int4_refused;
                 every_applied_function: applied::every_function;
                 every_applied_type: applied::every_type;
                 pairs_through_every_schedule: pairs::every_schedule;

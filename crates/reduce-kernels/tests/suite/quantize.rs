@@ -1,22 +1,25 @@
 //! Outputs of integers, and integers with scales.
 
-use rand::{Rng, SeedableRng, rngs::StdRng};
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reduce_kernels::{
-    ElementType, Max, ReduceError,
+    ElementType, ErrorKind, Max, ReduceError,
     cubecl::{self, prelude::*, std::tensor::TensorHandle},
+    device_of,
     operator::{Apply, One, Operands, Parameters, Real, Reduced, Value},
-    operators::NormInf,
-    planner::{AppliedKind, force_applied, row_major_strides},
+    operators::{NormInf, Sum},
+    pairs::ElementwiseProduct,
+    planner::{AppliedKind, PlanError, force_applied, row_major_strides, span},
     quantize::{
-        AddRmsNormQuantize, Quantize, QuantizeAffine, RmsNormQuantize, blocks_of, quantize_blocks,
+        AddRmsNormQuantize, Quantize, QuantizeAffine, RmsNormQuantize, blocks_of, pack_int4,
+        quantize_blocks, quantize_int4, quantize_int4_blocks, unpack_int4,
     },
-    reduce,
+    reduce, storage_type,
 };
 
 use crate::{
     applied::has_no_plan,
     applied_outputs::Way,
-    run::{POISON, capable_device, decode, encode, read, tensor, tensor_of},
+    run::{POISON, capable_device, decode, encode, read, source, tensor, tensor_of},
 };
 
 /// The element as it is.
@@ -442,4 +445,364 @@ pub(crate) fn normalized(client: &Client) {
         let scales = read::<f32>(client, &scales, 2);
         assert_eq!([scales[0].is_nan(), scales[1].is_nan()], expected, "{scales:?}");
     }
+}
+
+/// Extents of which the last is even.
+fn even_shape(rng: &mut StdRng) -> Vec<usize> {
+    let mut shape: Vec<usize> =
+        (0..rng.random_range(0..3)).map(|_| rng.random_range(1..8)).collect();
+    shape.push(2 * rng.random_range(1..40));
+    shape
+}
+
+/// Strides of axes in any order with gaps, some of them repeated.
+fn any_strides(rng: &mut StdRng, shape: &[usize]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..shape.len()).collect();
+    order.shuffle(rng);
+    let mut strides = vec![0; shape.len()];
+    let mut next = 1;
+    for axis in order {
+        if rng.random_range(0..6) > 0 {
+            strides[axis] = next * rng.random_range(1..3);
+            next = strides[axis] * shape[axis];
+        }
+    }
+    strides
+}
+
+/// The elements of a tensor in row-major order, of those that its buffer holds.
+fn in_order(held: &[f64], shape: &[usize], strides: &[usize]) -> Vec<f64> {
+    let dense = row_major_strides(shape);
+    let at = |nth: usize| -> usize {
+        (0..shape.len()).map(|axis| nth / dense[axis] % shape[axis] * strides[axis]).sum()
+    };
+    (0..shape.iter().product()).map(|nth| held[at(nth)]).collect()
+}
+
+/// Low four bits first.
+fn packed_bytes(integers: &[f64]) -> Vec<u8> {
+    let bits = |integer: f64| (integer as i64 & 15) as u8;
+    integers.chunks(2).map(|pair| bits(pair[0]) | bits(pair[1]) << 4).collect()
+}
+
+/// The bytes of a tensor's whole buffer.
+fn buffer(client: &Client, tensor: &TensorHandle) -> Vec<u8> {
+    client.read_one(tensor.handle.clone()).expect("the device answers").to_vec()
+}
+
+/// Bytes of integers of every type and of any strides, in vectors and element by element; also of
+/// integers that have more than four bits. What fills the buffer up is 0.
+pub(crate) fn int4_packed(client: &Client) {
+    let mut rng = StdRng::seed_from_u64(5);
+    let mut runs = 0;
+    for element in integers(client) {
+        let mut shapes: Vec<Vec<usize>> = (0..16).map(|_| even_shape(&mut rng)).collect();
+        shapes.extend([vec![2], vec![8], vec![3, 2], vec![5, 2050], vec![0], vec![4, 0]]);
+        for (nth, shape) in shapes.into_iter().enumerate() {
+            let strides = match nth % 2 {
+                0 => row_major_strides(&shape),
+                _ => any_strides(&mut rng, &shape),
+            };
+            let range = match (element.is_signed(), nth % 3) {
+                (true, 0) => -100..100,
+                (true, _) => -8..8,
+                (false, 0) => 0..200,
+                (false, _) => 0..16,
+            };
+            let len = span(&shape, &strides).unwrap();
+            let held: Vec<f64> =
+                (0..len).map(|_| f64::from(rng.random_range(range.clone()))).collect();
+            let bytes = encode(element, &held);
+            let x = tensor_of(client, element, &bytes, &shape, &strides);
+            let packed = pack_int4(client, &x).unwrap();
+            let what = format!("{element} {shape:?} {strides:?}");
+            let mut expected_shape = shape.clone();
+            *expected_shape.last_mut().unwrap() /= 2;
+            assert_eq!(packed.shape()[..], expected_shape, "{what}");
+            assert_eq!(packed.dtype, storage_type(ElementType::U8), "{what}");
+            let expected = packed_bytes(&in_order(&held, &shape, &strides));
+            let found = buffer(client, &packed);
+            assert!(found.len().is_multiple_of(4) && !found.is_empty(), "{what}: {found:?}");
+            let (found, rest) = found.split_at(expected.len());
+            assert_eq!(found, expected, "{what}");
+            if !found.is_empty() {
+                assert_eq!(packed.strides()[..], row_major_strides(&expected_shape), "{what}");
+                assert!(rest.iter().all(|&byte| byte == 0), "{what}: {rest:?}");
+            }
+            runs += 1;
+        }
+    }
+    assert!(runs >= 40, "{runs} runs");
+}
+
+/// Integers of every type, and floats, of any bytes and any strides, in words and byte by byte.
+pub(crate) fn int4_unpacked(client: &Client) {
+    let device = device_of(client);
+    let mut rng = StdRng::seed_from_u64(6);
+    let is_target = |element: &ElementType| !element.is_f8() && *element != ElementType::Bool;
+    let targets = ElementType::ALL.into_iter().filter(is_target);
+    for element in targets.filter(|&element| device.has(element)) {
+        let mut shapes: Vec<Vec<usize>> = (0..16)
+            .map(|_| {
+                let mut shape = even_shape(&mut rng);
+                *shape.last_mut().unwrap() /= 2;
+                shape
+            })
+            .collect();
+        shapes.extend([vec![1], vec![4], vec![3, 1], vec![5, 1025], vec![0], vec![4, 0]]);
+        for (nth, shape) in shapes.into_iter().enumerate() {
+            let strides = match nth % 2 {
+                0 => row_major_strides(&shape),
+                _ => any_strides(&mut rng, &shape),
+            };
+            let len = span(&shape, &strides).unwrap();
+            let held: Vec<u8> = (0..len).map(|_| rng.random()).collect();
+            let mut x = tensor_of(client, ElementType::U8, &held, &shape, &strides);
+            // A buffer that ends with the last byte has no whole last word.
+            let ends_with_bytes = device.has(ElementType::U8) && nth % 3 == 0 && len > 0;
+            if ends_with_bytes {
+                x.handle = x.handle.offset_end((len.next_multiple_of(8) - len) as u64);
+            }
+            let found = unpack_int4(client, &x, element).unwrap();
+            let what = format!("{element} {shape:?} {strides:?}");
+            let mut expected_shape = shape.clone();
+            *expected_shape.last_mut().unwrap() *= 2;
+            assert_eq!(found.shape()[..], expected_shape, "{what}");
+            assert_eq!(found.dtype, storage_type(element), "{what}");
+            let held: Vec<f64> = held.into_iter().map(f64::from).collect();
+            let is_unsigned = !element.is_signed() && !element.is_float();
+            let value = |bits: u8| match bits {
+                8.. if !is_unsigned => f64::from(bits) - 16.0,
+                _ => f64::from(bits),
+            };
+            let expected: Vec<f64> = in_order(&held, &shape, &strides)
+                .into_iter()
+                .flat_map(|byte| [value(byte as u8 & 15), value(byte as u8 >> 4)])
+                .collect();
+            assert_eq!(numbers(client, &found, element), expected, "{what}");
+        }
+    }
+}
+
+/// Packed integers that begin inside a buffer: as those before, or refused where the device binds
+/// no such offset.
+pub(crate) fn int4_inside_buffers(client: &Client) {
+    let mut rng = StdRng::seed_from_u64(7);
+    let held: Vec<u8> = (0..2000).map(|_| rng.random()).collect();
+    let element =
+        if device_of(client).has(ElementType::I8) { ElementType::I8 } else { ElementType::I32 };
+    for skip in [1, 2, 4, 12, 256] {
+        let mut x = tensor_of(client, ElementType::U8, &held, &[3, 101], &[101, 1]);
+        x.handle = x.handle.offset_start(skip);
+        let mut y = tensor_of(client, element, &held, &[3, 22], &[22, 1]);
+        y.handle = y.handle.offset_start(skip * element.bytes() as u64);
+        match unpack_int4(client, &x, element) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Buffer, "{error}"),
+            Ok(integers) => {
+                let packed = pack_int4(client, &integers).unwrap();
+                assert_eq!(buffer(client, &packed)[..303], held[skip as usize..][..303]);
+            }
+        }
+        match pack_int4(client, &y) {
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Buffer, "{error}"),
+            Ok(packed) => {
+                let integers = decode(
+                    element,
+                    &held[skip as usize * element.bytes()..][..66 * element.bytes()],
+                );
+                assert_eq!(buffer(client, &packed)[..33], packed_bytes(&integers));
+            }
+        }
+    }
+}
+
+/// What a quantisation to 4 bits gives, against f64: integers, scales and dequantised elements, which
+/// are within half of a scale.
+fn check_int4(
+    client: &Client,
+    (packed, scales): (TensorHandle, TensorHandle),
+    values: &[f32],
+    slice_of: &dyn Fn(usize) -> usize,
+    what: &str,
+) {
+    let count = scales.shape().iter().product();
+    let mut most = vec![0f64; count];
+    for (at, &value) in values.iter().enumerate() {
+        let most = &mut most[slice_of(at)];
+        *most = most.max(f64::from(value).abs());
+    }
+    let scales = read::<f32>(client, &scales, count);
+    for (&scale, most) in scales.iter().zip(most) {
+        assert!((f64::from(scale) - most / 7.0).abs() <= 1e-6 * most, "{what}: {scale} of {most}");
+    }
+    let integers = unpack_int4(client, &packed, ElementType::I32).unwrap();
+    let found = numbers(client, &integers, ElementType::I32);
+    let scale = |at: usize| f64::from(scales[slice_of(at)]);
+    let quotients = values.iter().enumerate().map(|(at, &value)| f64::from(value) / scale(at));
+    check_integers(&found, quotients, [-7.0, 7.0], what);
+    for (at, (found, &value)) in found.iter().zip(values).enumerate() {
+        let away = (found * scale(at) - f64::from(value)).abs();
+        assert!(away <= 0.5001 * scale(at), "{what}: {found} of {value}");
+    }
+}
+
+/// Rows, columns, whole tensors and blocks of any axis to 4 bits, of any strides, and back by the map
+/// of a reduction.
+pub(crate) fn int4_quantized(client: &Client) {
+    let mut rng = StdRng::seed_from_u64(8);
+    let shape = [6, 15, 34];
+    let count: usize = shape.iter().product();
+    let values: Vec<f32> = (0..count).map(|_| rng.random_range(-3.0f32..5.0)).collect();
+    let x = tensor(client, &values, &shape, &row_major_strides(&shape));
+    let index = |at: usize| [at / 510, at / 34 % 15, at % 34];
+    for axes in [vec![2], vec![0], vec![1, 2], vec![0, 1, 2], vec![0, 2]] {
+        let found = quantize_int4(client, &x, axes.clone()).unwrap();
+        assert_eq!(found.0.shape()[..], [6, 15, 17]);
+        let mut of_scales = shape;
+        axes.iter().for_each(|&axis| of_scales[axis] = 1);
+        assert_eq!(found.1.shape()[..], of_scales);
+        let strides = row_major_strides(&of_scales);
+        let slice_of = |at: usize| -> usize {
+            (0..3).map(|axis| index(at)[axis].min(of_scales[axis] - 1) * strides[axis]).sum()
+        };
+        check_int4(client, found, &values, &slice_of, &format!("over {axes:?}"));
+    }
+    for (axis, block) in [(2, 34), (2, 17), (2, 2), (1, 5), (0, 3), (0, 1)] {
+        let what = format!("blocks of {block} along {axis}");
+        let (packed, scales) = quantize_int4_blocks(client, &x, axis, block).unwrap();
+        assert_eq!(packed.shape()[..], [6, 15, 17], "{what}");
+        let mut of_scales = shape;
+        of_scales[axis] /= block;
+        assert_eq!(scales.shape()[..], of_scales, "{what}");
+        let strides = row_major_strides(&of_scales);
+        let slice_of = |at: usize| -> usize {
+            let place = |i: usize| if i == axis { index(at)[i] / block } else { index(at)[i] };
+            (0..3).map(|axis| place(axis) * strides[axis]).sum()
+        };
+        // The sums of dequantised elements over all but the first axis.
+        let integers = unpack_int4(client, &packed, ElementType::I32).unwrap();
+        let in_blocks = blocks_of(&integers, axis, block).unwrap();
+        let of_blocks = blocks_of(&scales, axis, 1).unwrap();
+        let over = if axis == 0 { vec![2, 3] } else { vec![1, 2, 3] };
+        let sums = reduce(Sum, &in_blocks).paired(&of_blocks, ElementwiseProduct).over(over);
+        let sums = read::<f32>(client, &sums.run(client).unwrap(), 6);
+        let held = read::<i32>(client, &integers, count);
+        let factors = read::<f32>(client, &scales, of_scales.iter().product());
+        let mut expected = [0f64; 6];
+        for (at, &integer) in held.iter().enumerate() {
+            expected[at / 510] += f64::from(integer) * f64::from(factors[slice_of(at)]);
+        }
+        for (found, expected) in sums.into_iter().zip(expected) {
+            assert!((f64::from(found) - expected).abs() <= 1e-3, "{what}: {found}, {expected}");
+        }
+        check_int4(client, (packed, scales), &values, &slice_of, &what);
+    }
+    // A transposed tensor: its last axis is not that of its memory.
+    let transposed = TensorHandle::new(x.handle.clone(), [34, 90], [1, 34], x.dtype);
+    let found = quantize_int4(client, &transposed, 0).unwrap();
+    let values: Vec<f32> = (0..count).map(|at| values[at % 90 * 34 + at / 90]).collect();
+    check_int4(client, found, &values, &|at| at % 90, "transposed");
+}
+
+/// Blocks with NaN and infinities have integers of 0, as those of zeros have, and say in their scales
+/// why. Other blocks of the same row do not change.
+pub(crate) fn int4_extremes(client: &Client) {
+    let mut values = [1.5f32; 2 * 40];
+    (values[3], values[17], values[28]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
+    values[40..50].fill(0.0);
+    (values[51], values[79]) = (-1.5, f32::MIN_POSITIVE);
+    let x = tensor(client, &values, &[2, 40], &[40, 1]);
+    let (packed, scales) = quantize_int4_blocks(client, &x, 1, 10).unwrap();
+    let scales = read::<f32>(client, &scales, 8);
+    assert!(scales[0].is_nan(), "{scales:?}");
+    assert_eq!((&scales[1..3], scales[4]), (&[f32::INFINITY; 2][..], 0.0));
+    let bytes = buffer(client, &packed);
+    assert_eq!(bytes[..15], [0; 15]);
+    assert_eq!(bytes[15..20], [0x77; 5]);
+    assert_eq!(bytes[20..25], [0; 5]);
+    assert_eq!(bytes[25..30], [0x97, 0x77, 0x77, 0x77, 0x77]);
+    assert_eq!(bytes[35..40], [0x77, 0x77, 0x77, 0x77, 0x07]);
+}
+
+/// What is refused before any launch.
+pub(crate) fn int4_refused(client: &Client) {
+    let device = device_of(client);
+    let kind_of = |error: ReduceError, expected: &str| {
+        assert_eq!(error.to_string(), expected);
+        error.kind()
+    };
+    let floats = tensor(client, &[1f32; 6], &[2, 3], &[3, 1]);
+    let odd = "integers of 4 bits are packed in pairs along the last axis, and 3 are not even";
+    let scalar =
+        "integers of 4 bits are packed along the last axis, and a tensor of rank 0 has none";
+    let numbers = tensor(client, &[1i32; 6], &[2, 3], &[3, 1]);
+    for error in [
+        pack_int4(client, &numbers).unwrap_err(),
+        quantize_int4(client, &floats, 0).unwrap_err(),
+        quantize_int4_blocks(client, &floats, 0, 2).unwrap_err(),
+    ] {
+        assert_eq!(kind_of(error, odd), ErrorKind::Shape);
+    }
+    let empty: [usize; 0] = [];
+    let of_rank_0 = |tensor: &TensorHandle| {
+        TensorHandle::new(tensor.handle.clone(), empty, empty, tensor.dtype)
+    };
+    let byte = tensor(client, &[1u8; 8], &[8], &[1]);
+    for error in [
+        pack_int4(client, &of_rank_0(&numbers)).unwrap_err(),
+        quantize_int4(client, &of_rank_0(&floats), ..).unwrap_err(),
+        unpack_int4(client, &of_rank_0(&byte), ElementType::F32).unwrap_err(),
+    ] {
+        assert_eq!(kind_of(error, scalar), ErrorKind::Shape);
+    }
+    for element in ElementType::ALL {
+        let x = tensor_of(client, element, &[0; 32], &[2, 2], &[2, 1]);
+        let is_integer = !element.is_float() && element != ElementType::Bool;
+        match pack_int4(client, &x) {
+            Ok(_) => assert!(is_integer && device.has(element), "{element}"),
+            Err(error) if is_integer => assert!(!device.has(element) && error.is_unsupported()),
+            Err(error) => {
+                let expected = format!("integers are packed in 4 bits each, not {element}");
+                assert_eq!(kind_of(error, &expected), ErrorKind::Type);
+            }
+        }
+        match unpack_int4(client, &byte, element) {
+            Ok(_) => assert!(device.has(element), "{element}"),
+            Err(error) if element.is_f8() || element == ElementType::Bool => {
+                let expected = format!(
+                    "integers of 4 bits become integers, or floating point of 16 bits or more, not \
+                     {element}"
+                );
+                assert_eq!(kind_of(error, &expected), ErrorKind::Type);
+            }
+            Err(error) => assert!(!device.has(element) && error.is_unsupported(), "{error}"),
+        }
+        if element != ElementType::U8 {
+            let error = unpack_int4(client, &x, ElementType::F32).unwrap_err();
+            let expected = format!("bytes of u8 hold packed integers of 4 bits, not {element}");
+            assert_eq!(kind_of(error, &expected), ErrorKind::Type);
+        }
+    }
+    // The last word is not whole, and the device reads no bytes.
+    if !device.has(ElementType::U8) {
+        let mut short = tensor_of(client, ElementType::U8, &[0; 8], &[6], &[1]);
+        short.handle = short.handle.offset_end(2);
+        let error = unpack_int4(client, &short, ElementType::F32).unwrap_err();
+        let Some(PlanError::ElementUnsupported { element, .. }) = source(&error) else {
+            panic!("{error}")
+        };
+        assert_eq!(*element, ElementType::U8);
+    }
+    let short = tensor(client, &[1i32; 6], &[2, 8], &[8, 1]);
+    assert_eq!(pack_int4(client, &short).unwrap_err().kind(), ErrorKind::Buffer);
+    let short = tensor(client, &[1u8; 6], &[2, 8], &[8, 1]);
+    let error = unpack_int4(client, &short, ElementType::F32).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Buffer, "{error}");
+    // One byte that is repeated more often than its integers can be counted.
+    let repeated = TensorHandle::new(byte.handle.clone(), [4, usize::MAX / 4], [0, 0], byte.dtype);
+    let error = unpack_int4(client, &repeated, ElementType::F32).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    let repeated = TensorHandle::new(byte.handle, [1 << 24, 1 << 22], [0, 0], byte.dtype);
+    let error = unpack_int4(client, &repeated, ElementType::F32).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
 }
