@@ -456,6 +456,68 @@ fn blocks_are_quantised_with_their_scales() {
     }
 }
 
+/// Integers of 4 bits, of rows and of odd blocks, are two in a byte, whether the device has bytes or
+/// not. They go to 7 unless less is asked for.
+#[test]
+fn integers_of_4_bits_are_packed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (input, packed, scales) = (file("in.npy"), file("packed.npy"), file("scales.npy"));
+    array(&[2, 6], |i| [3.5, -1.0, 2.0, 0.0, -7.0, 2.0][i % 6]).write(&input).unwrap();
+    let output = format!("{},{}", text(&packed), text(&scales));
+    let whole = (vec!["--axes", "1"], vec![0xf4, 0x02, 0x29], vec![1.0]);
+    let blocks = (vec!["--axes", "1", "--block", "3"], vec![0xe7, 0x04, 0x29], vec![0.5, 1.0]);
+    for (options, bytes, of_row) in [whole, blocks] {
+        let arguments = [&[text(&input), "--apply", "quantize", "--type", "i4"], &options[..]];
+        let run = reduce(&[&arguments.concat()[..], &["--output", &output]].concat());
+        assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+        let packed = Array::read(&packed).unwrap();
+        assert_eq!((&packed.shape[..], packed.element), (&[2, 3][..], ElementType::U8));
+        assert_eq!(packed.bytes, bytes.repeat(2), "{options:?}");
+        let scales = Array::read(&scales).unwrap();
+        assert_eq!(scales.shape, [2, of_row.len()]);
+        assert_eq!(bytemuck::cast_slice::<u8, f32>(&scales.bytes), of_row.repeat(2));
+    }
+    // The last of two outputs, of a sum that is 1 everywhere.
+    let (sum, normalized) = (file("sum.npy"), file("normalized.npy"));
+    let (zeros, ones) = (file("zeros.npy"), file("ones.npy"));
+    array(&[2, 6], |_| 0.0).write(&zeros).unwrap();
+    array(&[2, 6], |_| 1.0).write(&ones).unwrap();
+    let output = format!("{},{}", text(&sum), text(&normalized));
+    let arguments = [
+        text(&zeros),
+        "--apply",
+        "add_rms_norm_quantize",
+        "--with",
+        text(&ones),
+        "--axes",
+        "1",
+        "--type",
+        "i4",
+        "--most",
+        "3",
+        "--output",
+        &output,
+    ];
+    let run = reduce(&arguments);
+    assert!(run.status.success(), "{}", String::from_utf8_lossy(&run.stderr));
+    assert_eq!(Array::read(&sum).unwrap().shape, [2, 6]);
+    assert_eq!(Array::read(&normalized).unwrap().bytes, [0x33; 6]);
+    for (rest, message) in [
+        (["--op", "sum"].as_slice(), "`sum` gives no integers of 4 bits, as quantize, "),
+        (&["--apply", "softmax"], "`softmax` gives no integers of 4 bits, as quantize, "),
+        (&["--apply", "quantize", "--most", "8"], "--most is 8, and integers of 4 bits go to 7"),
+    ] {
+        let run = reduce(&[&[text(&input), "--type", "i4"], rest].concat());
+        let said = String::from_utf8_lossy(&run.stderr);
+        assert!(!run.status.success() && said.contains(message), "{said}");
+    }
+    array(&[2, 5], |_| 1.0).write(&input).unwrap();
+    let run = reduce(&[text(&input), "--apply", "quantize", "--type", "i4", "--axes", "1"]);
+    let said = String::from_utf8_lossy(&run.stderr);
+    assert!(!run.status.success() && said.contains("5 are not even"), "{said}");
+}
+
 /// The sum with a residual is one file, the normalised sum another, and what normalised it a third.
 #[test]
 fn sums_are_normalised() {

@@ -10,15 +10,19 @@ use reduce_kernels::{
     Axes, ElementType, Input, Operator, ReduceError, TensorDescription,
     by_name::AppliedOptions,
     cubecl::{prelude::*, std::tensor::TensorHandle},
+    device_of,
     normalize::AppliedReduction,
     operator::{Apply, Arity, Fields},
     planner::{AppliedKind, AppliedPlan, Choice, row_major_strides},
-    quantize::blocks_of,
+    quantize::{blocks_of, pack_int4},
 };
 use reduce_programs::{Backend, OnDevice, command_line::say, gigabytes_per_second};
 use serde::Serialize;
 
-use crate::{ArgumentError, Arguments, MOST_SHOWN, time, upload};
+use crate::{ArgumentError, Arguments, MOST_SHOWN, ResultType, time, upload};
+
+/// The largest integer of 4 bits.
+const MOST_OF_INT4: f64 = 7.0;
 
 impl Arguments {
     /// The function and what it depends on; options that it does not have are a mistake.
@@ -28,7 +32,13 @@ impl Arguments {
         let Some(name) = &self.apply else { return Ok(None) };
         let second = SecondInput { option: "with", given: self.with.is_some() };
         let function = AppliedFunction::new(name, second)?;
-        let options = self.parameters.applied(function, self.result_type)?;
+        let mut options = self.parameters.applied(function, self.element())?;
+        if self.result_type == Some(ResultType::Int4) {
+            options.most = self.parameters.most.unwrap_or(MOST_OF_INT4);
+            if options.most > MOST_OF_INT4 {
+                return Err(ArgumentError::Int4Most { most: options.most });
+            }
+        }
         self.check_no_selection(function.name())?;
         let others = [
             ("keepdims", self.keepdims),
@@ -91,7 +101,7 @@ struct Refused {
 pub(crate) struct Work<'a> {
     pub(crate) function: AppliedFunction,
     pub(crate) options: AppliedOptions,
-    pub(crate) output: Option<ElementType>,
+    pub(crate) output: Option<ResultType>,
     /// Whether the results that are applied are wanted too.
     pub(crate) with_results: bool,
     /// The axis that is split into blocks, and the elements of a block.
@@ -116,20 +126,21 @@ impl OnDevice for Work<'_> {
         let second = uploaded.as_ref().unwrap_or(&tensor);
         let (function, options) = (self.function, self.options);
         let choice = with_function!(function, options, &tensor, second, axes(), applied => {
-            self.typed(applied).choose(client)?
+            self.typed(client, applied).choose(client)?
         });
         let (outputs, microseconds) = time(client, || {
             with_function!(function, options, &tensor, second, axes(), applied => {
-                Ok(self.outputs(client, self.typed(applied))?)
+                Ok(self.outputs(client, self.typed(client, applied))?)
             })
         })?;
         let mut arrays = download(client, &outputs)?;
         if let Some((axis, _)) = self.block {
             for (nth, array) in arrays.iter_mut().enumerate() {
-                // A block has one result.
-                array.shape.remove(axis + 1);
-                if nth == 0 {
-                    array.shape = self.input.shape.clone();
+                match (nth, self.is_packed()) {
+                    (0, true) => continue,
+                    (0, false) => array.shape = self.input.shape.clone(),
+                    // A block has one result.
+                    _ => _ = array.shape.remove(axis + 1),
                 }
                 array.strides = row_major_strides(&array.shape);
             }
@@ -146,20 +157,41 @@ impl Work<'_> {
         client: &Client,
         applied: AppliedReduction<'_, O, F, TensorHandle>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
-        if !self.with_results {
-            return Ok(F::Outputs::into_list(applied.run(client)?));
+        let (mut outputs, results) = match self.with_results {
+            true => {
+                let (outputs, results) = applied.run_with_results(client)?;
+                (F::Outputs::into_list(outputs), O::Results::into_list(results))
+            }
+            false => (F::Outputs::into_list(applied.run(client)?), Vec::new()),
+        };
+        if let (true, Some(last)) = (self.is_packed(), outputs.last_mut()) {
+            // Blocks may be odd where the axis is even.
+            let shape = self.input.shape.clone();
+            let integers = TensorHandle::new_contiguous(shape, last.handle.clone(), last.dtype);
+            *last = pack_int4(client, &integers)?;
         }
-        let (outputs, results) = applied.run_with_results(client)?;
-        Ok([F::Outputs::into_list(outputs), O::Results::into_list(results)].concat())
+        outputs.extend(results);
+        Ok(outputs)
+    }
+
+    /// Whether the last output is of integers of 4 bits, two in a byte.
+    fn is_packed(self) -> bool {
+        self.output == Some(ResultType::Int4)
     }
 
     /// The type is that of the last output: a sum that is an output too keeps its own.
     fn typed<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
         self,
+        client: &Client,
         applied: AppliedReduction<'a, O, F, T>,
     ) -> AppliedReduction<'a, O, F, T> {
         let last = F::Outputs::COUNT - 1;
-        match self.output {
+        let output = self.output.map(|output| match output {
+            ResultType::Element(element) => element,
+            ResultType::Int4 if device_of(client).has(ElementType::I8) => ElementType::I8,
+            ResultType::Int4 => ElementType::I32,
+        });
+        match output {
             Some(element) => {
                 applied.output_types(F::Outputs::each(|nth| (nth == last).then_some(element)))
             }
@@ -179,9 +211,11 @@ impl Work<'_> {
         let outputs = arrays.iter().filter(|array| array.shape == self.input.shape);
         let written: usize = outputs.map(|array| array.element.bytes()).sum();
         let read = self.second.map_or(0, |second| second.bytes.len());
+        let (outputs, _) = counts_of(self.function, self.options);
         let array = &arrays[0];
-        let elements: usize = array.shape.iter().product();
-        let bytes = elements * (self.input.element.bytes() + written) + read;
+        let elements: usize = self.input.shape.iter().product();
+        let packed = if self.is_packed() { arrays[outputs - 1].bytes.len() } else { 0 };
+        let bytes = elements * (self.input.element.bytes() + written) + packed + read;
         Report {
             apply: self.function.name(),
             dtype: self.input.element,

@@ -4,7 +4,8 @@ mod apply;
 mod select;
 
 use std::{
-    collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, time::Instant,
+    collections::BTreeMap, error::Error, io, path::PathBuf, process::ExitCode, str::FromStr,
+    time::Instant,
 };
 
 use clap::Parser;
@@ -21,7 +22,10 @@ use reduce_kernels::{
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
     operator::Arity,
     pairs::reduce_pair,
-    planner::{Choice, Estimate, Plan, Refusal, ScheduleKind, SegmentsPlan, reduced_axes},
+    planner::{
+        Choice, Estimate, Plan, Refusal, ScheduleKind, SegmentsPlan, UnknownElementType,
+        reduced_axes,
+    },
     plans::{Numerics, use_numerics},
     reduce,
     segments::{SegmentedReduction, group_by_keys},
@@ -112,11 +116,13 @@ struct Arguments {
         value_name = "TYPE",
         help = format!(
             "The type of the result, or of the first of several, or of the last output of a \
-             function that is applied: one of {}. If not given, the operator's own for the input's",
+             function that is applied: one of {}. If not given, the operator's own for the input's. \
+             Of functions that quantise also {INT4}: integers of 4 bits, two in a byte of u8 along \
+             the last axis, the first in the low bits",
             ElementType::names()
         )
     )]
-    result_type: Option<ElementType>,
+    result_type: Option<ResultType>,
     /// The type to accumulate in, such as f64 for f32, or i64 for i32. If not given, the operator's
     /// own for the input's type and the result's.
     #[arg(long, value_name = "TYPE")]
@@ -138,6 +144,31 @@ struct Arguments {
     /// Print everything as one JSON object.
     #[arg(long)]
     json: bool,
+}
+
+/// The type of integers of 4 bits, two in a byte.
+const INT4: &str = "i4";
+
+/// The functions whose last output may have that type.
+const QUANTIZING: [&str; 3] = ["quantize", "rms_norm_quantize", "add_rms_norm_quantize"];
+
+/// The type of a result.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum ResultType {
+    Element(ElementType),
+    /// Integers of 4 bits, two in a byte.
+    Int4,
+}
+
+impl FromStr for ResultType {
+    type Err = UnknownElementType;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            INT4 => Ok(ResultType::Int4),
+            _ => name.parse().map(ResultType::Element),
+        }
+    }
 }
 
 fn main() -> ExitCode {
@@ -166,6 +197,10 @@ enum ArgumentError {
     Outputs { name: &'static str, results: usize, files: usize },
     #[error("--block takes one axis, and {axes} were given")]
     BlockAxes { axes: usize },
+    #[error("`{name}` gives no integers of 4 bits, as {} do", QUANTIZING.join(", "))]
+    Int4 { name: &'static str },
+    #[error("--most is {most}, and integers of 4 bits go to 7")]
+    Int4Most { most: f64 },
     #[error("`{name}` needs --{option}")]
     Needs { name: &'static str, option: &'static str },
     #[error("--output names {} more than once", .0.display())]
@@ -178,13 +213,24 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Arguments {
-    /// A file for each of so many results, or none at all.
+    /// The type of the result, where it is that of elements.
+    fn element(&self) -> Option<ElementType> {
+        match self.result_type? {
+            ResultType::Element(element) => Some(element),
+            ResultType::Int4 => None,
+        }
+    }
+
+    /// A file for each of so many results, or none at all, of a type that the function has.
     fn check_files(&self, name: &'static str, results: usize) -> Result<(), ArgumentError> {
+        if self.result_type == Some(ResultType::Int4) && !QUANTIZING.contains(&name) {
+            return Err(ArgumentError::Int4 { name });
+        }
         let files = self.output.len();
         if files != 0 && files != results {
             return Err(ArgumentError::Outputs { name, results, files });
         }
-        if let (Some(element), Some(path)) = (self.result_type, self.output.last()) {
+        if let (Some(element), Some(path)) = (self.element(), self.output.last()) {
             Array::check_written(element, path)?;
         }
         let again = |nth: usize| self.output[..nth].contains(&self.output[nth]);
@@ -482,7 +528,7 @@ impl Work<'_> {
         if !arguments.keepdims {
             reduction = reduction.keep_dims(false);
         }
-        if let Some(element) = arguments.result_type {
+        if let Some(element) = arguments.element() {
             reduction = reduction.output_type(element);
         }
         if let Some(element) = arguments.accumulate {

@@ -273,7 +273,7 @@ impl Work<'_> {
         let selection = selection.over(axes).keep_dims(self.arguments.keepdims);
         let Some(over) = self.arguments.selections.probabilities else { return Some(selection) };
         let selection = selection.probabilities(over.into());
-        Some(match self.arguments.result_type {
+        Some(match self.arguments.element() {
             Some(element) => selection.value_type(element),
             None => selection,
         })
@@ -309,7 +309,7 @@ impl Work<'_> {
             Counted::All => found,
             Counted::Numbers => found.ignore_nan(),
         };
-        match self.arguments.result_type {
+        match self.arguments.element() {
             Some(element) => found.output_type(element),
             None => found,
         }
