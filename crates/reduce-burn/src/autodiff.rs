@@ -101,6 +101,8 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             | Operation::ApplicationWithStatistics(_)
             | Operation::ClassLoss(_)
             | Operation::ClassLossGradient(_)
+            // Integers have no gradient, and no gradient flows through their scales.
+            | Operation::Quantization(_)
             | Operation::Selection(_)
             | Operation::SegmentNumbers(_)
             | Operation::Grouping(_)

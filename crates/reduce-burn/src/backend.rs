@@ -35,6 +35,7 @@ use crate::{
     cross_entropy,
     error::ReduceBurnError,
     operand::Operand,
+    quantization,
     tensor::floats,
 };
 
@@ -47,6 +48,7 @@ pub use crate::{
     clip::Clipping,
     cross_entropy::{ClassLoss, ClassLossOptions},
     pair::PairReduction,
+    quantization::Quantization,
     reduction::Reduction,
     segmented::{GroupTensors, GroupTypes, Grouping, Members, SegmentNumbers, Segments},
     selection::{Selection, SelectionOutput},
@@ -76,6 +78,8 @@ pub enum Operation {
     ClassLoss(ClassLoss),
     /// The gradient of such losses by the logits. The gradient of the losses comes last.
     ClassLossGradient(ClassLoss),
+    /// A quantisation of one float tensor: its integers and their scales.
+    Quantization(Quantization),
     /// A selection of elements of one tensor: their values or probabilities and their positions, or
     /// the tensor with a number in place of all others.
     Selection(Selection),
@@ -97,6 +101,7 @@ impl Operation {
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
             Operation::ClassLoss(_) => cross_entropy::NAME,
             Operation::ClassLossGradient(_) => cross_entropy::GRADIENT_NAME,
+            Operation::Quantization(_) => quantization::NAME,
             Operation::Selection(selection) => selection.name(),
             Operation::SegmentNumbers(_) => "segment_numbers",
             Operation::Grouping(_) => "group_by_keys",
@@ -124,6 +129,13 @@ impl Operation {
             Operation::ClassLoss(loss) => floats(vec![(loss.loss_dtype(), loss.loss_shape())]),
             Operation::ClassLossGradient(loss) => {
                 floats(vec![(loss.dtype(), loss.shape().clone())])
+            }
+            Operation::Quantization(quantization) => {
+                let integers = quantization.integers().into();
+                vec![
+                    (Kind::Int, integers, quantization.shape().clone()),
+                    (Kind::Float, quantization.scale_dtype(), quantization.scale_shape()),
+                ]
             }
             Operation::Selection(selection) => {
                 of_one_shape(selection.outputs(), selection.output_shape())

@@ -21,6 +21,7 @@ use reduce_kernels::{
     },
     operator::{Apply, Arity, One, Two},
     pairs::reduce_pair,
+    quantize::{InScale, QuantizationScale, Quantize},
     reduce,
     segments::{GroupByKeys, Groups, group_by_keys, keys_of_offsets},
     top_k::{Selected, TopK, largest, smallest},
@@ -33,6 +34,7 @@ use crate::{
     cross_entropy::{ClassLoss, ClassLossOptions},
     error::ReduceBurnError,
     pair::PairReduction,
+    quantization::Quantization,
     reduction::Reduction,
     segmented::Segments,
     selection::{Selection, SelectionOutput},
@@ -173,6 +175,11 @@ impl ReduceBackend for CubeBackend {
                 let logits = described_tensor(&(loss.dtype(), loss.shape().clone()))?;
                 Ok(LogSoftmax.of(&logits, loss.axis()).check(&client)?)
             }
+            Operation::Quantization(quantization) => {
+                let input = (quantization.dtype(), quantization.shape().clone());
+                let input = described_tensor(&input)?;
+                Ok(described_quantization(&input, quantization)?.check_with_results(&client)?)
+            }
             Operation::Selection(selection) => {
                 let (_, dtype) = selection.input();
                 let input = described_tensor(&(dtype, selection.input_shape().clone()))?;
@@ -256,6 +263,9 @@ fn launch(
             let described = described_loss(others, loss).upstream(upstream);
             let (_, gradient) = described.run_with_gradient(client)?;
             Ok(vec![gradient])
+        }
+        Operation::Quantization(quantization) => {
+            run_with_results(client, described_quantization(&inputs[0], quantization)?)
         }
         Operation::Selection(selection) => {
             let described = described_selection(&inputs[0], selection)?;
@@ -431,6 +441,16 @@ fn described_loss<'a>(inputs: &'a [TensorHandle], loss: &ClassLoss) -> CrossEntr
     let described = described.smoothing(smoothing).reduced(reduction);
     let described = ignored.into_iter().fold(described, CrossEntropy::ignored);
     inputs[2..].iter().fold(described, CrossEntropy::weights)
+}
+
+/// The quantisation in the words of reduce-kernels.
+fn described_quantization<'a, T: Input>(
+    input: &'a T,
+    quantization: &Quantization,
+) -> Result<AppliedReduction<'a, QuantizationScale, InScale, T>, ReduceBurnError> {
+    let element = element(quantization.integers().into())?;
+    let quantize = Quantize { most: quantization.most(), element };
+    Ok(quantize.of(input, quantization.axes()))
 }
 
 /// The selection in the words of reduce-kernels.

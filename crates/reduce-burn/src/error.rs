@@ -70,6 +70,16 @@ pub enum ReduceBurnError {
         /// The number that was asked for.
         q: f64,
     },
+    /// The largest magnitude cannot become this integer.
+    #[error("`most` is {most}, and must be above 0 and at most {largest} in {dtype:?}")]
+    Most {
+        /// What the largest magnitude was to become.
+        most: f64,
+        /// The largest integer of the type.
+        largest: f64,
+        /// The type of the integers.
+        dtype: DType,
+    },
     /// A function of a list of tensors was given none.
     #[error("`{function}` takes one tensor at least")]
     NoTensors {

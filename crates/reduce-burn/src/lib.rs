@@ -56,6 +56,10 @@
 //! With the feature `nn`, the module `nn` has modules with the names, fields and records of Burn's:
 //! `RmsNorm`, `LayerNorm` and `CrossEntropyLoss`.
 //!
+//! # Quantisation
+//!
+//! [`quantize::quantize`] gives integers, and a scale for each slice.
+//!
 //! # Segments
 //!
 //! The functions of [`segments`] reduce neighbouring elements of an axis in any numbers, and apply
@@ -113,6 +117,8 @@ mod operand;
 mod pair;
 pub mod pairs;
 pub mod plans;
+mod quantization;
+pub mod quantize;
 mod reduction;
 mod segmented;
 pub mod segments;

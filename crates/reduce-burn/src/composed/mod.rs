@@ -4,6 +4,7 @@ pub(crate) mod application;
 pub(crate) mod clip;
 pub(crate) mod cross_entropy;
 pub(crate) mod pair;
+pub(crate) mod quantization;
 pub(crate) mod reduction;
 pub(crate) mod segments;
 pub(crate) mod selection;
@@ -63,6 +64,11 @@ pub(crate) fn run<B: ReduceBackend>(
             let upstream = upstream.expect("a backward pass has the gradient of the losses");
             let gradient = cross_entropy::gradient::<B>(tensors, upstream, loss)?;
             Ok(vec![AnyTensor::Float(gradient)])
+        }
+        Operation::Quantization(quantization) => {
+            let [tensor] = floats_of(tensors).try_into().expect("a quantisation has one input");
+            let (integers, scales) = quantization::quantize::<B>(tensor, quantization)?;
+            Ok(vec![AnyTensor::Int(integers), AnyTensor::Float(scales)])
         }
         Operation::Selection(selection) => {
             let [tensor] = these(tensors);

@@ -6,6 +6,7 @@ pub(crate) mod cross_entropy;
 #[cfg(feature = "optim")]
 pub(crate) mod module;
 pub(crate) mod pair;
+pub(crate) mod quantization;
 pub(crate) mod segments;
 pub(crate) mod selection;
 
