@@ -18,6 +18,7 @@ mod inputs;
 mod losses;
 mod pairs;
 mod plans;
+mod quantize;
 mod segments;
 mod selections;
 #[cfg(feature = "fusion")]
@@ -61,7 +62,7 @@ macro_rules! suite {
             #[cfg(feature = "fusion")]
             use crate::streams;
             use crate::{
-                applications, clip, contract, gradients, losses, pairs, plans, segments,
+                applications, clip, contract, gradients, losses, pairs, plans, quantize, segments,
                 selections, values,
             };
 
@@ -90,6 +91,10 @@ macro_rules! suite {
                 pairs_of_types: pairs::types;
                 pairs_between_operations: pairs::between_operations;
                 pairs_that_are_wrong: pairs::errors_before_launch;
+                quantize: quantize::values;
+                quantize_extremes: quantize::extremes;
+                quantize_between_operations: quantize::between_operations;
+                quantize_that_is_wrong: quantize::errors_before_launch;
                 selections: selections::values;
                 selections_probabilities: selections::probabilities;
                 selections_masks: selections::masks;
@@ -113,6 +118,7 @@ macro_rules! suite {
                 gradients_of_applications: applications::gradients;
                 gradients_of_losses: losses::gradients;
                 gradients_of_pairs: pairs::gradients;
+                gradients_do_not_pass_quantisation: quantize::no_gradient;
                 gradients_of_selections: selections::gradients;
                 gradients_of_segments: segments::gradients;
                 gradients_of_probabilities: selections::gradients_of_probabilities;
