@@ -456,8 +456,8 @@ fn blocks_are_quantised_with_their_scales() {
     }
 }
 
-/// Integers of 4 bits, of rows and of odd blocks, are two in a byte, whether the device has bytes or
-/// not. They go to 7 unless less is asked for.
+/// Integers of 4 bits, of rows and of odd blocks, are two in a byte, whether the device has bytes
+/// or not. They go to 7 unless less is asked for.
 #[test]
 fn integers_of_4_bits_are_packed() {
     let folder = tempfile::tempdir().unwrap();

@@ -63,8 +63,8 @@ fn compare(dtype: DType, axes: (&[i64], &[usize]), most: f64, integers: IntDType
         assert!((scale - largest / most).abs() <= 1e-6 * scale, "{case}: a scale of {scale}");
     }
     let is_unsigned = DType::from(integers).is_uint();
-    // Where a quotient lies this near to the middle between two integers, relative to itself, either
-    // may result.
+    // Where a quotient lies this near to the middle between two integers, relative to itself,
+    // either may result.
     let near = if wide == DType::F64 { 1e-13 } else { 1e-6 };
     let mut near_middle = 0;
     for (at, found) in found.iter::<f64>().enumerate() {

@@ -277,8 +277,8 @@ pub fn quantize_blocks(
 }
 
 /// The low four bits of each integer, two in a byte along the last axis: element `2 * k` in the low
-/// four bits of byte `k`, and element `2 * k + 1` in the high four. The result is a row-major tensor
-/// of u8, whose last axis has half the extent.
+/// four bits of byte `k`, and element `2 * k + 1` in the high four. The result is a row-major
+/// tensor of u8, whose last axis has half the extent.
 ///
 /// Integers are of any type and any strides. Those from -8 to 7 come back from [`unpack_int4`] as
 /// they are, and those from 0 to 15 in an unsigned type; of others, only four bits are kept. The

@@ -28,18 +28,19 @@ pub(crate) fn pack_int4(
     }
     let shape_of_pairs = packed_shape(shape)?;
     let tensor = Role::Input;
-    let spanned = spanned(tensor, shape, strides)?;
+    let read = spanned(tensor, shape, strides)?;
     let device = device_of(client);
     check_kernels(client)?;
     check_element(&device, element)?;
-    let integers = Bound::check_input(client, tensor, &integers.handle, spanned, element)?;
-    let pairs: usize = shape_of_pairs.iter().product();
-    let words = (2 * pairs).div_ceil(PER_WORD);
+    let integers = Bound::check_input(client, tensor, &integers.handle, read, element)?;
+    // An element may be repeated more often than can be counted.
+    let pairs = spanned(Role::Output, &shape_of_pairs, &row_major_strides(&shape_of_pairs))?;
+    let words = pairs.div_ceil(size_of::<u32>());
     let element_of_words = ElementType::U32;
     let flat =
         InputSpec { element: element_of_words, shape: &[words], strides: &[1], alignment: 1 };
     let bytes = output_bytes(client, &flat)?;
-    let indices = spanned.max(words * PER_WORD);
+    let indices = read.max(words * PER_WORD);
     let units = Units::new(client, &device, words, indices, bytes)?;
     let handle = client.empty(bytes);
     let bound = Bound::own(handle.clone().binding(), words, element_of_words.bytes());
@@ -48,7 +49,7 @@ pub(crate) fn pack_int4(
         let dense = is_row_major(shape, strides);
         // An array without a whole element cannot be bound.
         let whole = dense
-            && 2 * pairs >= PER_WORD
+            && pairs >= size_of::<u32>()
             && integers.begins_at_multiple_of(width * element.bytes());
         let width = if whole { width } else { 1 };
         let (extent, stride) = (shape[shape.len() - 1], strides[strides.len() - 1]);
@@ -116,7 +117,8 @@ pub(crate) fn unpack_int4(
         check_element(&device, found)?;
         (bytes, bytes_spanned, 1, found)
     };
-    let room = count.next_multiple_of(PER_WORD);
+    // Where that overflows, no device has the memory.
+    let room = count.checked_next_multiple_of(PER_WORD).unwrap_or(count);
     let flat = InputSpec { element, shape: &[room], strides: &[1], alignment: 1 };
     let bytes = output_bytes(client, &flat)?;
     let units = Units::new(client, &device, room / PER_WORD, read.max(room), bytes)?;

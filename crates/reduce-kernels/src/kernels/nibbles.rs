@@ -10,9 +10,9 @@ pub(crate) const PER_WORD: usize = 8;
 /// Bytes in a word, each of which holds a pair of integers.
 const BYTES_PER_WORD: usize = 4;
 
-/// Writes words of the low four bits of `pairs` pairs of integers. The integers of a pair lie `step`
-/// apart. With `whole`, all lie side by side, and are read in vectors but for those of a last word
-/// that is not full.
+/// Writes words of the low four bits of `pairs` pairs of integers. The integers of a pair lie
+/// `step` apart. With `whole`, all lie side by side, and are read in vectors but for those of a
+/// last word that is not full.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn pack<E: Int, N: Size>(
     integers: &[E],

@@ -616,8 +616,8 @@ pub(crate) fn int4_inside_buffers(client: &Client) {
     }
 }
 
-/// What a quantisation to 4 bits gives, against f64: integers, scales and dequantised elements, which
-/// are within half of a scale.
+/// What a quantisation to 4 bits gives, against f64: integers, scales and dequantised elements,
+/// which are within half of a scale.
 fn check_int4(
     client: &Client,
     (packed, scales): (TensorHandle, TensorHandle),
@@ -646,8 +646,8 @@ fn check_int4(
     }
 }
 
-/// Rows, columns, whole tensors and blocks of any axis to 4 bits, of any strides, and back by the map
-/// of a reduction.
+/// Rows, columns, whole tensors and blocks of any axis to 4 bits, of any strides, and back by the
+/// map of a reduction.
 pub(crate) fn int4_quantized(client: &Client) {
     let mut rng = StdRng::seed_from_u64(8);
     let shape = [6, 15, 34];
@@ -704,8 +704,8 @@ pub(crate) fn int4_quantized(client: &Client) {
     check_int4(client, found, &values, &|at| at % 90, "transposed");
 }
 
-/// Blocks with NaN and infinities have integers of 0, as those of zeros have, and say in their scales
-/// why. Other blocks of the same row do not change.
+/// Blocks with NaN and infinities have integers of 0, as those of zeros have, and say in their
+/// scales why. Other blocks of the same row do not change.
 pub(crate) fn int4_extremes(client: &Client) {
     let mut values = [1.5f32; 2 * 40];
     (values[3], values[17], values[28]) = (f32::NAN, f32::INFINITY, f32::NEG_INFINITY);
@@ -798,7 +798,18 @@ pub(crate) fn int4_refused(client: &Client) {
     let short = tensor(client, &[1u8; 6], &[2, 8], &[8, 1]);
     let error = unpack_int4(client, &short, ElementType::F32).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Buffer, "{error}");
-    // One byte that is repeated more often than its integers can be counted.
+    // Elements that are repeated more often than can be counted, or than the device holds.
+    let of =
+        |shape: [usize; 2]| TensorHandle::new(numbers.handle.clone(), shape, [0, 0], numbers.dtype);
+    let error = pack_int4(client, &of([usize::MAX, 4])).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Shape, "{error}");
+    for shape in [[1, usize::MAX - 1], [1 << 24, 1 << 24]] {
+        let error = pack_int4(client, &of(shape)).unwrap_err();
+        assert!(error.is_out_of_memory(), "{error}");
+    }
+    let repeated = TensorHandle::new(byte.handle.clone(), [usize::MAX / 2], [0], byte.dtype);
+    let error = unpack_int4(client, &repeated, ElementType::F32).unwrap_err();
+    assert!(error.is_out_of_memory(), "{error}");
     let repeated = TensorHandle::new(byte.handle.clone(), [4, usize::MAX / 4], [0, 0], byte.dtype);
     let error = unpack_int4(client, &repeated, ElementType::F32).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Shape, "{error}");

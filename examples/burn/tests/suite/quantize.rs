@@ -17,7 +17,7 @@ fn types(device: &Device) -> impl Iterator<Item = IntDType> {
     types.into_iter().filter(move |&integers| has(device, integers.into()))
 }
 
-/// Compares integers, of which a few may be the neighbour on the other side of a middle, and scales.
+/// Compares scales, and integers, of which a few may lie on the other side of a middle.
 fn compare(
     found: (Tensor<RANK, Int>, Tensor<RANK>),
     expected: (Tensor<RANK, Int>, Tensor<RANK>),
@@ -80,7 +80,7 @@ pub(crate) fn extremes(device: &Device) {
     }
 }
 
-/// Inputs and results of other operations, also of tracked tensors, through which no gradient flows.
+/// Inputs and results of other operations.
 pub(crate) fn between_operations(device: &Device) {
     for integers in types(device).filter(|&integers| DType::from(integers).is_int()) {
         let x = Tensor::<2>::from_data([[0.5f32, -2.0, 1.0], [4.0, 8.0, 0.0]], device);
@@ -107,8 +107,8 @@ pub(crate) fn errors_before_launch(device: &Device) {
     let x = || Tensor::<2>::ones([2, 3], device);
     assert_eq!(
         message(|| quantize(x(), 1, 128.0, IntDType::I8)),
-        "`quantize` of a tensor of shape [2, 3]: `most` is 128, and must be above 0 and at most 127 \
-         in I8"
+        "`quantize` of a tensor of shape [2, 3]: `most` is 128, and must be above 0 and at most \
+         127 in I8"
     );
     assert_eq!(
         message(|| quantize(x(), 2, 127.0, IntDType::I32)),

@@ -116,9 +116,9 @@ struct Arguments {
         value_name = "TYPE",
         help = format!(
             "The type of the result, or of the first of several, or of the last output of a \
-             function that is applied: one of {}. If not given, the operator's own for the input's. \
-             Of functions that quantise also {INT4}: integers of 4 bits, two in a byte of u8 along \
-             the last axis, the first in the low bits",
+             function that is applied: one of {}. If not given, the operator's own for the \
+             input's. Of functions that quantise also {INT4}: integers of 4 bits, two in a byte of \
+             u8 along the last axis, the first in the low bits",
             ElementType::names()
         )
     )]
