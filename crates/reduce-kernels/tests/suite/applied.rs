@@ -703,6 +703,38 @@ pub(crate) fn in_place(client: &Client) {
     }
 }
 
+/// The sum in place of the residual and its normalisation in place of the other input, by every
+/// plan, as a layer updates its stream.
+pub(crate) fn residual_in_place(client: &Client) {
+    if !matches!(client.name(), "cuda" | "hip") {
+        println!("{}: not run", client.name());
+        return;
+    }
+    let device = capable_device(client);
+    let (shape, strides) = ([9, 5003], [5003, 1]);
+    let of = |seed: usize| -> Vec<f32> {
+        (0..9 * 5003).map(|i| ((i * seed) % 1009) as f32 / 64.0 - 8.0).collect()
+    };
+    let (data, residual) = (of(31), of(57));
+    let norm = reduce_kernels::normalize::AddRmsNorm { eps: EPS };
+    let mut planned = 0;
+    for kind in AppliedKind::ALL {
+        let (x, r) =
+            (tensor(client, &data, &shape, &strides), tensor(client, &residual, &shape, &strides));
+        let applied = || norm.of(&x, &r, 1).plan_for(&device);
+        let (problem, reduction) = applied().problems().unwrap();
+        let Ok(plan) = force_applied(kind, &problem, &reduction, &device) else { continue };
+        let (sum, normalized) = applied().with_plan(plan).run(client).unwrap();
+        let apart = [sum, normalized].map(|output| read::<f32>(client, &output, data.len()));
+        let outputs = (r.clone().binding(), x.clone().binding());
+        applied().with_plan(plan).run_into(client, outputs).unwrap();
+        let found = [&r, &x].map(|tensor| read::<f32>(client, tensor, data.len()));
+        assert!(found == apart, "{plan}");
+        planned += 1;
+    }
+    assert!(planned > 2, "plans of several kinds");
+}
+
 /// A description of tensors has the plan and the errors of the tensors. A call is refused where its
 /// launch would bind too many buffers, also those of the results.
 pub(crate) fn descriptions(client: &Client) {

@@ -98,6 +98,7 @@ macro_rules! suite {
                 applied_at_the_edges: applied::at_the_edges;
                 applied_norms_do_not_overflow: applied::norms_do_not_overflow;
                 applied_in_place: applied::in_place;
+                applied_residual_in_place: applied::residual_in_place;
                 applied_operands: applied::operands;
                 applied_contract: applied::contract;
                 applied_descriptions: applied::descriptions;
