@@ -2,7 +2,10 @@
 
 use core::fmt;
 
-use crate::{element::ElementType, illegal::Illegal, numerics::Numerics, refusal::Refusal};
+use crate::{
+    element::ElementType, illegal::Illegal, kind::ScheduleKind, numerics::Numerics,
+    refusal::Refusal, scan::ScanReason,
+};
 
 /// What a tensor is to a call, in messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -263,6 +266,14 @@ pub enum PlanError {
         /// Why each schedule does not apply.
         refusals: Vec<Refusal>,
     },
+    /// A schedule does not apply to a scan.
+    #[error("the schedule does not apply to this scan on {device}: {}", Joined(.refusals))]
+    NoScanSchedule {
+        /// Name of the device.
+        device: String,
+        /// Why it does not apply.
+        refusals: Vec<Refusal<ScheduleKind, ScanReason>>,
+    },
     /// No plan for an applied reduction can run.
     #[error("no plan can apply this reduction on {device}: {reasons}")]
     NoAppliedPlan {
@@ -319,7 +330,7 @@ impl PlanError {
 }
 
 /// Refusals, separated by semicolons.
-struct Joined<'a>(&'a [Refusal]);
+struct Joined<'a, R>(&'a [R]);
 
 /// Further words about what was named.
 struct Aside<'a>(&'a Option<&'static str>);
@@ -330,7 +341,7 @@ impl fmt::Display for Aside<'_> {
     }
 }
 
-impl fmt::Display for Joined<'_> {
+impl<R: fmt::Display> fmt::Display for Joined<'_, R> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, refusal) in self.0.iter().enumerate() {
             let separator = if nth == 0 { "" } else { "; " };

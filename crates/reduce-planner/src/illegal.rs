@@ -542,6 +542,20 @@ pub enum Illegal {
         /// Units of a slice.
         units: u32,
     },
+    /// Scans read plain loads, whose number in flight is a power of two.
+    #[error(
+        "a scan reads whole vectors, neither peeled nor realigned, of one output at a time, a power \
+         of two of them in flight"
+    )]
+    ScanAccess,
+    /// The lanes of a plane do not scan the totals of all planes, one each.
+    #[error("the {lanes} lanes of a plane do not scan {totals} totals of planes, one each")]
+    ScanTotals {
+        /// Totals of a chunk.
+        totals: u32,
+        /// Lanes of a plane.
+        lanes: u32,
+    },
     /// A launch has no tensors, or a tensor no cubes.
     #[error("a launch has no tensors, or a tensor has no cubes")]
     ListedNothing,

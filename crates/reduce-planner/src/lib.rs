@@ -47,6 +47,7 @@
 //! | `calibrate.rs` | a device's speed from measured times |
 //! | `applied/` | plans for results that are applied to their own elements |
 //! | `list/` | plans for lists of tensors |
+//! | `scan/` | plans for the results at every position |
 //! | `top_k/` | plans for the selection of a few elements of each slice |
 //! | `measure/` | the choice of a plan by measuring |
 //! | `planned.rs` | what problems of all kinds have in common |
@@ -78,6 +79,7 @@ mod problem;
 mod profile;
 mod refusal;
 pub mod reproducible;
+mod scan;
 mod segments;
 #[cfg(feature = "serde")]
 mod store;
@@ -101,8 +103,8 @@ pub use list::{
 };
 pub use measure::{Failure, Outcome, Tried, TuneError, TuneOptions, Tuned, tune};
 pub use numbers::{
-    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, SegmentTiles, SegmentsTuning,
-    TopKTuning, TranscendentalTuning, Tuning,
+    AccumulatorTuning, AppliedTuning, InvariantTuning, ListTuning, ScanTuning, SegmentTiles,
+    SegmentsTuning, TopKTuning, TranscendentalTuning, Tuning,
 };
 pub use numerics::{Numerics, UnknownNumerics};
 pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
@@ -110,11 +112,12 @@ pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, IndicesSpec, InputSpec,
     KeptDim, ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim,
-    Reproducible, Second, SecondSpec, SegmentsProblem, SegmentsSpec, SelectedSpec, ShardSpec,
-    TopKProblem, reduced_axes, row_major_strides, span,
+    Reproducible, ScanProblem, ScanSpec, Second, SecondSpec, SegmentsProblem, SegmentsSpec,
+    SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
+pub use scan::{ScanPlan, ScanReason, choose_scan, force_scan};
 pub use segments::{Digit, GroupingPlan, SegmentsMerge, SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};

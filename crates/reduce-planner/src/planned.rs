@@ -11,7 +11,8 @@ use crate::{
     estimate::Estimate,
     list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
     plan::Plan,
-    problem::{AppliedProblem, ListProblem, Problem, SegmentsProblem, TopKProblem},
+    problem::{AppliedProblem, ListProblem, Problem, ScanProblem, SegmentsProblem, TopKProblem},
+    scan::{ScanPlan, choose_scan},
     segments::{SegmentsPlan, choose_segments},
     top_k::{TopKPlan, candidates_top_k, choose_top_k},
 };
@@ -118,6 +119,8 @@ pub enum AnyPlan {
     TopK(TopKPlan),
     /// The plan of a reduction of segments.
     Segments(SegmentsPlan),
+    /// The plan of a scan.
+    Scan(ScanPlan),
 }
 
 impl AnyPlan {
@@ -136,6 +139,7 @@ impl AnyPlan {
             AnyPlan::AppliedList(plan) => plan.reduce.version,
             AnyPlan::TopK(plan) => plan.version,
             AnyPlan::Segments(plan) => plan.version,
+            AnyPlan::Scan(plan) => plan.version,
         }
     }
 
@@ -149,6 +153,7 @@ impl AnyPlan {
             AnyPlan::Reduction(_) | AnyPlan::Applied(_) => Plan::VERSION,
             AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
             AnyPlan::TopK(_) => TopKPlan::VERSION,
+            AnyPlan::Scan(_) => ScanPlan::VERSION,
         }
     }
 }
@@ -162,6 +167,7 @@ impl fmt::Display for AnyPlan {
             AnyPlan::AppliedList(plan) => plan.fmt(f),
             AnyPlan::TopK(plan) => plan.fmt(f),
             AnyPlan::Segments(plan) => plan.fmt(f),
+            AnyPlan::Scan(plan) => plan.fmt(f),
         }
     }
 }
@@ -194,6 +200,7 @@ kind!(List, ListPlan);
 kind!(AppliedList, AppliedListPlan);
 kind!(TopK, TopKPlan);
 kind!(Segments, SegmentsPlan);
+kind!(Scan, ScanPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
@@ -238,6 +245,7 @@ planned!(Problem, Plan, choose, Plan::estimate;
     }
 );
 planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
+planned!(ScanProblem, ScanPlan, choose_scan, ScanPlan::estimate;);
 planned!(SegmentsProblem, SegmentsPlan, choose_segments, SegmentsPlan::estimate;);
 planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
 

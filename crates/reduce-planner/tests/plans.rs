@@ -4,9 +4,10 @@
 use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedKind, AppliedProblem, AppliedSpec, Choice, Combine, Device, Direction,
-    ElementCost, ElementType, Illegal, InputSpec, Limit, Merge, OperatorClass, OutputSpec, Plan,
-    PlanError, Problem, Schedule, ScheduleKind, SecondSpec, SelectedSpec, TopKProblem, Tuning,
-    choose, choose_applied, choose_top_k, force, force_applied, row_major_strides,
+    ElementCost, ElementType, Illegal, InputSpec, Limit, Merge, Numerics, OperatorClass,
+    OutputSpec, Plan, PlanError, Problem, ScanProblem, ScanSpec, Schedule, ScheduleKind,
+    SecondSpec, SelectedSpec, TopKProblem, Tuning, choose, choose_applied, choose_scan,
+    choose_top_k, force, force_applied, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -653,6 +654,39 @@ proptest! {
         };
         let problem = TopKProblem::new(&input, Some(&[axis]), k, &selected).unwrap();
         let choice = choose_top_k(&problem, &device);
+        if let Err(error) = device.check() {
+            prop_assert_eq!(choice.unwrap_err(), PlanError::Device(error));
+            return Ok(());
+        }
+        if let Ok(choice) = choice {
+            prop_assert_eq!(choice.plan.check(&problem, &device), Ok(()));
+        }
+    }
+
+    /// The same of scans.
+    #[test]
+    fn scan_plans_fit_any_device(
+        device in any_device(),
+        rows in 1usize..3000,
+        columns in 0usize..300_000,
+        axis in 0usize..2,
+        fields in 1usize..6,
+        invariant in any::<bool>(),
+    ) {
+        let operator = OperatorClass::new("mine", 4 * fields).fields(fields);
+        let shape = [rows, columns];
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &shape,
+            strides: &row_major_strides(&shape),
+            alignment: 256,
+        };
+        let elements = &[ElementType::F32, ElementType::U32];
+        let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+        let problem = ScanProblem::new(operator, &input, Some(&[axis]), &spec).unwrap();
+        let numerics = if invariant { Numerics::BatchInvariant } else { Numerics::Deterministic };
+        let problem = problem.with_numerics(numerics);
+        let choice = choose_scan(&problem, &device);
         if let Err(error) = device.check() {
             prop_assert_eq!(choice.unwrap_err(), PlanError::Device(error));
             return Ok(());

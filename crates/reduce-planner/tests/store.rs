@@ -13,8 +13,8 @@ use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementCost,
     ElementType, InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned,
-    Problem, SecondSpec, SelectedSpec, StoreError, TopKProblem, TunedPlan, choose,
-    row_major_strides,
+    Problem, ScanProblem, ScanSpec, SecondSpec, SelectedSpec, StoreError, TopKProblem, TunedPlan,
+    choose, row_major_strides,
 };
 use support::Bytes;
 
@@ -421,7 +421,14 @@ fn a_store_keeps_plans_of_every_kind() {
         TopKProblem::new(&input, Some(&[1]), k, &selected).unwrap()
     };
 
+    let scan = |reverse| {
+        let elements = &[element];
+        let spec = ScanSpec { elements, strides: None, exclusive: false, reverse };
+        ScanProblem::new(class, &input, Some(&[1]), &spec).unwrap()
+    };
+
     let mut store = PlanStore::new(&device);
+    let plan_of_scan = keep(&mut store, &scan(false), &device);
     let plan_of_top_k = keep(&mut store, &top_k(7), &device);
     let plan_of_reduction = keep(&mut store, &reduction, &device);
     let plan_of_applied = keep(&mut store, &applied, &device);
@@ -429,7 +436,9 @@ fn a_store_keeps_plans_of_every_kind() {
     let plan_of_applied_list = keep(&mut store, &applied_list(true), &device);
     let text = store.to_json().unwrap();
     let store = PlanStore::parse(&text, &device).unwrap();
-    assert_eq!(store.len(), 5);
+    assert_eq!(store.len(), 6);
+    assert_eq!(store.plan_for(&scan(false), &device), Some(plan_of_scan));
+    assert_eq!(store.plan_for(&scan(true), &device), None);
     assert_eq!(store.plan_for(&top_k(7), &device), Some(plan_of_top_k));
     assert_eq!(store.plan_for(&top_k(8), &device), None);
     assert_eq!(store.plan_for(&reduction, &device), Some(plan_of_reduction));

@@ -39,6 +39,7 @@ pub(crate) use {rule, rules};
 mod applied;
 mod invariant;
 mod list;
+mod scan;
 mod segments;
 mod top_k;
 
@@ -46,6 +47,7 @@ pub use self::{
     applied::AppliedTuning,
     invariant::InvariantTuning,
     list::ListTuning,
+    scan::ScanTuning,
     segments::{SegmentTiles, SegmentsTuning},
     top_k::TopKTuning,
 };
@@ -105,6 +107,9 @@ pub struct Tuning {
     /// What plans for selections rest on.
     #[cfg_attr(feature = "serde", serde(default = "TopKTuning::h200"))]
     pub top_k: TopKTuning,
+    /// What plans for scans rest on.
+    #[cfg_attr(feature = "serde", serde(default = "ScanTuning::h200"))]
+    pub scan: ScanTuning,
 
     /// Fewest loads that a unit has in flight. Not measured.
     pub least_loads_in_flight: usize,
@@ -236,7 +241,7 @@ pub struct Tuning {
 
 rules!(Tuning {
     row: light, medium, heavy, blockwise, transcendental, applied, list,
-        invariant, segments, top_k;
+        invariant, segments, top_k, scan;
     power_of_two: unit_least_units_per_cube, small_team_units_per_cube, large_cube_factor,
         across_units_per_cube, across_least_units_per_output, across_components,
         across_components_many_fields, across_segment_bytes, across_segment_bytes_unaligned,
@@ -439,6 +444,7 @@ impl Tuning {
             invariant: InvariantTuning::h200(),
             segments: SegmentsTuning::h200(),
             top_k: TopKTuning::h200(),
+            scan: ScanTuning::h200(),
             search_margin_percent: 4,
             least_loads_in_flight: 2,
             peeled_inner_vectors: 8,

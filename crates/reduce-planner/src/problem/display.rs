@@ -4,7 +4,7 @@ use core::fmt;
 
 use super::{
     AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Probabilities, Problem,
-    Reproducible, Second, TopKProblem, applied::AppliedSegments,
+    Reproducible, ScanProblem, Second, TopKProblem, applied::AppliedSegments,
 };
 
 impl fmt::Display for Problem {
@@ -89,6 +89,19 @@ impl fmt::Display for AppliedProblem {
             write!(f, " apart: {reduction}")?;
         }
         Ok(())
+    }
+}
+
+impl fmt::Display for ScanProblem {
+    /// One line: that of the reduction, and the strides of the outputs.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { problem, output: Companion { kept, reduced }, exclusive, reverse } = self;
+        write!(f, "scan {problem} | outputs kept")?;
+        write_list(f, kept)?;
+        f.write_str(" scanned")?;
+        write_list(f, reduced)?;
+        f.write_str(if *exclusive { " | exclusive" } else { "" })?;
+        f.write_str(if *reverse { " | reverse" } else { "" })
     }
 }
 

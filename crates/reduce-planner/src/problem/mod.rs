@@ -10,6 +10,7 @@ mod display;
 mod layout;
 mod list;
 mod reference;
+mod scan;
 mod segments;
 mod statement;
 mod top_k;
@@ -23,6 +24,7 @@ pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 pub use list::ListProblem;
+pub use scan::{ScanProblem, ScanSpec};
 pub use segments::{IndicesSpec, SegmentsProblem, SegmentsSpec};
 use statement::{
     Statement, check_count, check_output, check_rank, checked_span, second_span, select,

@@ -1,0 +1,74 @@
+//! The numbers of plans for scans.
+
+use super::{Nonsense, count, power_of_two};
+
+/// The numbers for scans. They rest on reasoning alone: no field was measured.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ScanTuning {
+    /// Most loads of a row that one unit scans alone. Neighbouring units then read neighbouring
+    /// rows, whose bytes follow each other.
+    pub unit_loads: u32,
+    /// Loads in flight of a unit that has a vector of columns alone.
+    pub unit_loads_across: u32,
+    /// Most loads of a row for each lane of a plane that scans it alone.
+    pub plane_loads: u32,
+    /// Units of a cube whose units or planes do not share rows.
+    pub independent_units_per_cube: u32,
+    /// Most units of a cube that scans a row. 256 units with 4 loads in flight make 32 totals of
+    /// planes, which the lanes of one plane scan.
+    pub units_per_cube: u32,
+    /// Loads in flight of each of them.
+    pub cube_loads: u32,
+    /// Fewest units of a cube: shorter rows share one.
+    pub least_units_per_cube: u32,
+    /// Most units of a cube that scans columns.
+    pub units_per_cube_across: u32,
+    /// Rows that a unit of such a cube takes at a time.
+    pub cube_loads_across: u32,
+    /// Units that reside on a multiprocessor, as far as their registers allow.
+    pub units_per_multiprocessor: u32,
+    /// Units for each multiprocessor that a split aims at.
+    pub split_units_per_multiprocessor: u32,
+    /// Fewest chunks of a row that a cube of a split has.
+    pub chunks_per_part: u32,
+    /// Time in which the units of a row learn from each other what lies before them, by plane
+    /// operations, in nanoseconds.
+    pub plane_exchange_ns: u32,
+    /// The same through shared memory alone.
+    pub shared_exchange_ns: u32,
+    /// Rows for each multiprocessor that batch-invariant plans are made for.
+    pub reference_rows: u32,
+}
+
+rules!(ScanTuning {
+    power_of_two: unit_loads, unit_loads_across, plane_loads, independent_units_per_cube,
+        units_per_cube, cube_loads, least_units_per_cube, units_per_cube_across, cube_loads_across;
+    count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
+        plane_exchange_ns, shared_exchange_ns, reference_rows;
+});
+
+impl ScanTuning {
+    /// The numbers for one NVIDIA H200.
+    pub(super) const fn h200() -> Self {
+        Self {
+            unit_loads: 4,
+            unit_loads_across: 8,
+            plane_loads: 8,
+            independent_units_per_cube: 256,
+            units_per_cube: 256,
+            cube_loads: 4,
+            least_units_per_cube: 64,
+            units_per_cube_across: 1024,
+            cube_loads_across: 4,
+            units_per_multiprocessor: 1024,
+            split_units_per_multiprocessor: 2048,
+            chunks_per_part: 2,
+            plane_exchange_ns: 150,
+            shared_exchange_ns: 400,
+            reference_rows: 8,
+        }
+    }
+}

@@ -1,0 +1,202 @@
+//! Scans: the results of a reduction at each of its positions.
+
+use core::cmp::Reverse;
+
+use super::{
+    Companion, InputSpec, OperatorClass, Problem, Statement, check_count, check_output, check_rank,
+    checked_span, reduced_axes, row_major_strides, select,
+};
+use crate::{
+    element::ElementType,
+    error::{PlanError, ProblemError, Role},
+    numerics::Numerics,
+    problem::Reproducible,
+};
+
+/// Where the results of a scan go, and which elements each of them is of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScanSpec<'a> {
+    /// Type of each result.
+    pub elements: &'a [ElementType],
+    /// Strides of the outputs, one for each axis of the input. `None` is row-major.
+    pub strides: Option<&'a [usize]>,
+    /// Whether the element at a position is left out of the result there.
+    pub exclusive: bool,
+    /// Whether a result is of the elements from its position to the last one, and not of those from
+    /// the first one to its position.
+    pub reverse: bool,
+}
+
+/// A validated, canonical scan: the results of a reduction of the elements up to each position.
+///
+/// Its [`Problem`] is that of the reduction. `output_stride` of a kept dimension is a stride in the
+/// outputs, which have the shape of the input, and the scanned dimensions are in the order of
+/// positions.
+///
+/// ```
+/// use reduce_planner::{ElementType, InputSpec, OperatorClass, ScanProblem, ScanSpec};
+///
+/// // Running sums of each row of 4096 × 1000 elements.
+/// let input = InputSpec {
+///     element: ElementType::F32,
+///     shape: &[4096, 1000],
+///     strides: &[1000, 1],
+///     alignment: 256,
+/// };
+/// let elements = &[ElementType::F32];
+/// let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+/// let problem = ScanProblem::new(OperatorClass::new("sum", 4), &input, Some(&[1]), &spec)?;
+/// assert_eq!((problem.problem().outputs(), problem.len()), (4096, 1000));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct ScanProblem {
+    pub(super) problem: Problem,
+    pub(super) output: Companion,
+    pub(super) exclusive: bool,
+    pub(super) reverse: bool,
+}
+
+impl ScanProblem {
+    /// States the scan of `input` over `axes` (all axes if `None`) in their row-major order.
+    ///
+    /// # Errors
+    ///
+    /// An axis that is out of range or repeated, strides of another rank than the shape, spans that
+    /// overflow, and outputs of which two elements may share a place. An axis without elements is no
+    /// error, because there are no results then.
+    pub fn new(
+        operator: OperatorClass,
+        input: &InputSpec<'_>,
+        axes: Option<&[usize]>,
+        spec: &ScanSpec<'_>,
+    ) -> Result<Self, ProblemError> {
+        let (shape, rank) = (input.shape, input.shape.len());
+        check_rank(Role::Input, rank, input.strides)?;
+        let is_scanned = reduced_axes(rank, axes)?;
+        check_count(input)?;
+        let input_span = checked_span(Role::Input, shape, input.strides)?;
+        let contiguous = row_major_strides(shape);
+        let output_strides = spec.strides.unwrap_or(&contiguous);
+        check_rank(Role::Output, rank, output_strides)?;
+        let output_span = checked_span(Role::Output, shape, output_strides)?;
+        check_output(shape, output_strides)?;
+        // Kept axes have their stride in the outputs, and scanned ones that in the order of
+        // positions, which a scan follows whether or not its operator gives positions.
+        let mut positions = row_major_strides(&select(shape, &is_scanned, true)).into_iter();
+        let targets = output_strides.iter().zip(&is_scanned).map(|(&stride, &scanned)| {
+            if scanned { positions.next().unwrap_or(1) } else { stride }
+        });
+        let targets: Vec<usize> = targets.collect();
+        let statement = Statement {
+            operator,
+            input: *input,
+            second: None,
+            companions: &[output_strides],
+            is_reduced: &is_scanned,
+            results: spec.elements.to_vec(),
+            output_strides: &targets,
+            input_span,
+            second_span: 0,
+            output_span,
+            positions: None,
+        };
+        let (mut problem, companions) = statement.canonical();
+        let [mut output] = <[Companion; 1]>::try_from(companions).unwrap_or_default();
+        let mut order: Vec<usize> = (0..problem.reduced.len()).collect();
+        order.sort_by_key(|&nth| Reverse(problem.reduced[nth].position_stride));
+        problem.reduced = order.iter().map(|&nth| problem.reduced[nth]).collect();
+        output.reduced = order.iter().map(|&nth| output.reduced[nth]).collect();
+        let ScanSpec { exclusive, reverse, .. } = *spec;
+        Ok(Self { problem, output, exclusive, reverse })
+    }
+
+    /// The same problem, for plans whose bits depend on no more than this.
+    #[must_use]
+    pub fn with_numerics(mut self, numerics: Numerics) -> Self {
+        self.problem.numerics = numerics;
+        self
+    }
+
+    /// The reduction whose results are those of the last position.
+    #[must_use]
+    pub fn problem(&self) -> &Problem {
+        &self.problem
+    }
+
+    /// The strides of the outputs along the canonical dimensions.
+    #[must_use]
+    pub fn output(&self) -> &Companion {
+        &self.output
+    }
+
+    /// Whether the element at a position is left out of the result there.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        self.exclusive
+    }
+
+    /// Whether results are of the elements from a position to the last one.
+    #[must_use]
+    pub fn is_reverse(&self) -> bool {
+        self.reverse
+    }
+
+    /// Number of positions: the elements of a row.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.problem.reduction_len()
+    }
+
+    /// Whether there are no elements, and so no results.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.elements() == 0
+    }
+
+    /// Number of elements of the input, and of each output.
+    #[must_use]
+    pub fn elements(&self) -> usize {
+        self.problem.outputs().saturating_mul(self.len())
+    }
+
+    /// Bytes of the elements of the input, each of which is read at least once.
+    pub(crate) fn read_bytes(&self) -> u64 {
+        (self.elements() as u64).saturating_mul(self.problem.input.bytes() as u64)
+    }
+
+    /// Bytes that must move: each element is read once, and each result is written once.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        let written = (self.elements() as u64).saturating_mul(self.problem.result_bytes() as u64);
+        self.read_bytes().saturating_add(written)
+    }
+
+    /// `rows` rows like those of this problem: see [`Problem::reference`].
+    pub(crate) fn reference(&self, rows: usize, aligned: usize, widest: usize) -> Self {
+        let problem = self.problem.reference(rows, aligned, widest);
+        let numerics = self.problem.numerics;
+        let output = Companion {
+            kept: problem.kept.iter().map(|dim| dim.stride).collect(),
+            reduced: problem.reduced.iter().map(|dim| dim.stride).collect(),
+        };
+        Self { problem: Problem { numerics, ..problem }, output, ..self.clone() }
+    }
+
+    /// Refuses reproducible results of operators that round: no order of their merges is fixed.
+    ///
+    /// # Errors
+    ///
+    /// [`PlanError::NotReproducible`].
+    pub(crate) fn check_numerics(&self) -> Result<(), PlanError> {
+        let operator = self.problem.operator;
+        let exact = operator.reproducible == Reproducible::Exact;
+        match self.problem.numerics.is_reproducible() && !exact {
+            true => {
+                let of = Some("at every position");
+                Err(PlanError::NotReproducible { operator: operator.name, of })
+            }
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,346 @@
+//! The choice of a plan for a scan, step by step. Read [`choose_scan`] from top to bottom.
+
+use super::plan::{ScanPlan, check_device};
+use crate::{
+    choose::{Candidate, Choice, Explained, floor_power_of_two},
+    device::Device,
+    error::PlanError,
+    estimate::Estimate,
+    illegal::Illegal,
+    kind::ScheduleKind,
+    plan::{Access, Combine, div_ceil},
+    problem::{Direction, ScanProblem},
+    refusal::Refusal,
+};
+
+impl Explained for ScanPlan {
+    type Refusal = Refusal<ScheduleKind, ScanReason>;
+
+    fn is_of_kind(&self, other: &Self) -> bool {
+        self.kind() == other.kind()
+    }
+}
+
+/// Why a schedule was not taken for a scan.
+#[derive(Clone, Copy, Debug, PartialEq, thiserror::Error)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum ScanReason {
+    /// A row is too long for one unit, or for the lanes of one plane, to hold it.
+    #[error("rows of {loads} loads are longer than the {most} that it holds")]
+    TooLong {
+        /// Loads of a row.
+        loads: u64,
+        /// The most that the schedule holds.
+        most: u64,
+    },
+    /// A row is too short for as many units.
+    #[error("rows of {loads} loads are too short to share among its units")]
+    TooShort {
+        /// Loads of a row.
+        loads: u64,
+    },
+    /// The outputs keep every multiprocessor busy without a split.
+    #[error("no need to split: {cubes} cubes without a split, and {wanted} fill the device")]
+    OutputsFillDevice {
+        /// Cubes without a split.
+        cubes: u64,
+        /// Cubes that fill the device.
+        wanted: u64,
+    },
+    /// A row has too few chunks for several cubes.
+    #[error("too short to split: {chunks} chunks of a row, and two cubes need {needed}")]
+    TooShortToSplit {
+        /// Chunks of a row.
+        chunks: u64,
+        /// The number of chunks from which two cubes have enough to do.
+        needed: u64,
+    },
+    /// Several cubes per row would depend on how many rows there are.
+    #[error("batch-invariant scans do not split rows: whether they need to depends on the others")]
+    DependsOnBatch,
+    /// The schedule applies, and another one should be faster.
+    #[error("slower: {microseconds:.1} us expected against {best_microseconds:.1} us")]
+    Slower {
+        /// What it should take, in microseconds.
+        microseconds: f64,
+        /// What the plan that was taken should take, in microseconds.
+        best_microseconds: f64,
+    },
+    /// The plan would break a rule that plans must obey.
+    #[error("{limit}")]
+    PassesLimits {
+        /// The rule, with the numbers.
+        limit: Illegal,
+    },
+}
+
+/// Chooses a plan for a scan on a device.
+///
+/// # Errors
+///
+/// The description of the device makes no sense, the device lacks an element type, wide indices or a
+/// grid of as many cubes as there are rows, or the problem asks for numerics that its operator does
+/// not have.
+pub fn choose_scan(problem: &ScanProblem, device: &Device) -> Result<Choice<ScanPlan>, PlanError> {
+    // 1. No plan can mend a type that the device lacks, or indices that are too narrow.
+    check_device(problem, device)?;
+
+    // 2. Plans whose bits must not depend on the batch are made for so many rows like these.
+    let invariant = problem.problem().numerics().is_batch_invariant();
+    let access = access(problem, device);
+    let reference = invariant.then(|| {
+        let widest = device.max_vector.max(1);
+        let rows = device.multiprocessors.saturating_mul(device.tuning.scan.reference_rows);
+        let rows = (rows as usize).next_multiple_of(widest);
+        problem.reference(rows, access.vector, widest)
+    });
+    let sized_for = reference.as_ref().unwrap_or(problem);
+
+    // 3. Each schedule has a size, or a reason why it does not apply.
+    let mut found = Vec::with_capacity(ScheduleKind::ALL.len());
+    let mut refused = Vec::with_capacity(ScheduleKind::ALL.len());
+    for kind in ScheduleKind::ALL {
+        match sized(kind, sized_for, access, device) {
+            Ok(plan) => match plan.obeys_rules(problem, device) {
+                Ok(()) => {
+                    found.push(Candidate { plan, estimate: plan.estimate(sized_for, device) });
+                }
+                Err(limit) => {
+                    refused.push(Refusal::new(kind, ScanReason::PassesLimits { limit }));
+                }
+            },
+            Err(reason) => refused.push(Refusal::new(kind, reason)),
+        }
+    }
+
+    // 4. The fastest as estimated is taken.
+    let slower =
+        |microseconds, best_microseconds| ScanReason::Slower { microseconds, best_microseconds };
+    let choice = Choice::fastest(found, refused, Estimate::alone_ns, ScanPlan::kind, slower);
+    let mut choice = match choice {
+        Ok(choice) => choice,
+        // Single elements by single units serve every scan: the rule that they break is that of the
+        // device.
+        Err(refused) => {
+            let access = Access::new(access.direction);
+            let plan = by_units(problem, access, device);
+            plan.obeys_rules(problem, device).map_err(|reason| device.unfit(&plan, reason))?;
+            Choice { refused, ..Choice::only(plan, plan.estimate(problem, device)) }
+        }
+    };
+    if invariant {
+        choice.estimate = choice.plan.estimate(problem, device);
+        choice.runners_up.clear();
+    }
+    Ok(choice)
+}
+
+/// The plan of one schedule, sized by the rules of [`choose_scan`].
+///
+/// # Errors
+///
+/// Those of `choose_scan`, and a schedule that does not apply:
+/// [`PlanError::NoScanSchedule`] with the reason.
+pub fn force_scan(
+    kind: ScheduleKind,
+    problem: &ScanProblem,
+    device: &Device,
+) -> Result<ScanPlan, PlanError> {
+    let choice = choose_scan(problem, device)?;
+    let mut plans = choice.runners_up.iter().map(|candidate| candidate.plan);
+    if choice.plan.kind() == kind {
+        return Ok(choice.plan);
+    }
+    if let Some(plan) = plans.find(|plan| plan.kind() == kind) {
+        return Ok(plan);
+    }
+    let refusals = choice.refused.into_iter().filter(|refusal| refusal.kind == kind).collect();
+    Err(PlanError::NoScanSchedule { device: device.name.clone(), refusals })
+}
+
+/// How the input is read: in the widest vectors that rows begin and end with, and of which the
+/// results fit one store.
+fn access(problem: &ScanProblem, device: &Device) -> Access {
+    let of_row = problem.problem();
+    let input = of_row.input().bytes();
+    let widest = of_row.results().iter().map(|of| of.bytes()).fold(input, usize::max);
+    let load_bytes = (device.load_bytes.saturating_mul(input) / widest).max(input);
+    Access::widest_up_to(load_bytes, false, of_row, device)
+}
+
+/// The size of one schedule, or why it does not apply.
+fn sized(
+    kind: ScheduleKind,
+    problem: &ScanProblem,
+    access: Access,
+    device: &Device,
+) -> Result<ScanPlan, ScanReason> {
+    match (kind, access.direction) {
+        (ScheduleKind::Unit, Direction::Along) => {
+            let loads = access.loads_per_output(problem.problem());
+            let most = u64::from(device.tuning.scan.unit_loads);
+            match loads > most {
+                true => Err(ScanReason::TooLong { loads, most }),
+                false => Ok(by_units(problem, access, device)),
+            }
+        }
+        (ScheduleKind::Unit, Direction::Across) => Ok(by_units(problem, access, device)),
+        (ScheduleKind::Plane, Direction::Along) => by_planes(problem, access, device),
+        (ScheduleKind::Plane, Direction::Across) => {
+            Err(ScanReason::PassesLimits { limit: Illegal::PlaneAcrossOutputs })
+        }
+        (ScheduleKind::Cube, _) => by_cubes(problem, access, device),
+        (ScheduleKind::Split, _) => split(problem, access, device),
+    }
+}
+
+/// A unit for each row, or for each vector of columns.
+fn by_units(problem: &ScanProblem, access: Access, device: &Device) -> ScanPlan {
+    let tuning = device.tuning.scan;
+    let loads = access.loads_per_output(problem.problem());
+    let most = match access.direction {
+        Direction::Along => tuning.unit_loads,
+        Direction::Across => tuning.unit_loads_across,
+    };
+    let access = with_loads(access, loads, most);
+    let outputs = tuning.independent_units_per_cube.min(device.max_units_per_cube);
+    ScanPlan::new(problem, access, 1, narrow_power_of_two(outputs.into()), Combine::Shared)
+}
+
+/// The lanes of a plane for each row, or some of them.
+fn by_planes(
+    problem: &ScanProblem,
+    access: Access,
+    device: &Device,
+) -> Result<ScanPlan, ScanReason> {
+    let tuning = device.tuning.scan;
+    if !device.plane_operations {
+        return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
+    }
+    let loads = access.loads_per_output(problem.problem());
+    let (plane, each) = (u64::from(device.plane_size_min), u64::from(tuning.plane_loads));
+    if plane < 2 {
+        return Err(ScanReason::PassesLimits { limit: Illegal::OneLane });
+    }
+    if loads < 2 {
+        return Err(ScanReason::TooShort { loads });
+    }
+    if loads > plane * each {
+        return Err(ScanReason::TooLong { loads, most: plane * each });
+    }
+    // As many lanes as read a whole line of the cache at once, and more if their registers would
+    // not hold the row.
+    let load_bytes = access.vector * problem.problem().input().bytes();
+    let of_line = (device.tuning.line_bytes / load_bytes.max(1)) as u64;
+    let lanes = of_line.min(loads).max(div_ceil(loads, each)).clamp(2, plane).next_power_of_two();
+    let lanes = narrow_power_of_two(lanes.min(plane));
+    let access = with_loads(access, div_ceil(loads, lanes.into()), tuning.plane_loads);
+    let units = tuning.independent_units_per_cube.min(device.max_units_per_cube);
+    let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
+    Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
+}
+
+/// The units of a cube for each row, or for neighbouring vectors of columns.
+fn by_cubes(
+    problem: &ScanProblem,
+    access: Access,
+    device: &Device,
+) -> Result<ScanPlan, ScanReason> {
+    let tuning = device.tuning.scan;
+    let loads = access.loads_per_output(problem.problem());
+    let too_short = ScanReason::TooShort { loads };
+    let mut plan = match access.direction {
+        Direction::Along => {
+            let access = with_loads(access, loads, tuning.cube_loads);
+            let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
+            let most = tuning.units_per_cube.min(device.max_units_per_cube);
+            let units = narrow_power_of_two(wanted.min(most.into()));
+            let lanes = device.plane_size_min;
+            let in_planes = device.plane_operations && units > lanes;
+            if units < 2 || (device.plane_operations && !in_planes) {
+                return Err(too_short);
+            }
+            let combine = if in_planes { Combine::Plane { lanes } } else { Combine::Shared };
+            let outputs = narrow_power_of_two((tuning.least_units_per_cube / units).max(1).into());
+            ScanPlan::new(problem, access, units, outputs, combine)
+        }
+        Direction::Across => {
+            let access = with_loads(access, loads, tuning.cube_loads_across);
+            let tiles = access.output_tiles(problem.problem()).max(1);
+            let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
+            let load_bytes = access.vector * problem.problem().input().bytes();
+            let of_line = (device.tuning.line_bytes / load_bytes.max(1)).max(1) as u64;
+            let side_by_side = floor_power_of_two(of_line).min(inner.next_power_of_two());
+            let most = tuning.units_per_cube_across.min(device.max_units_per_cube);
+            let room = (floor_power_of_two(most.into()) / side_by_side).max(1);
+            // Columns that fill the device have fewer units each, which learn less from each other.
+            let device_units = u64::from(device.multiprocessors)
+                .saturating_mul(tuning.units_per_multiprocessor.into());
+            let wanted = div_ceil(device_units, tiles).next_power_of_two();
+            let busy = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
+            let units = narrow_power_of_two(wanted.min(busy).min(room));
+            if units < 2 {
+                return Err(too_short);
+            }
+            ScanPlan::new(
+                problem,
+                access,
+                units,
+                narrow_power_of_two(side_by_side),
+                Combine::Shared,
+            )
+        }
+    };
+    // What units tell each other fits the lanes of a plane, and shared memory.
+    while let Err(limit) = plan.obeys_rules(problem, device) {
+        let fewer_loads = matches!(limit, Illegal::ScanTotals { .. });
+        let loads = plan.access.loads_in_flight;
+        if fewer_loads && loads > 1 {
+            plan.access = plan.access.with_loads_in_flight(loads / 2);
+        } else if matches!(limit, Illegal::ScanTotals { .. } | Illegal::SharedMemory { .. })
+            && plan.units_per_output > 2
+        {
+            plan.units_per_output /= 2;
+        } else {
+            return Err(ScanReason::PassesLimits { limit });
+        }
+    }
+    Ok(plan)
+}
+
+/// Several cubes for each row, or for neighbouring vectors of columns.
+fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanPlan, ScanReason> {
+    let tuning = device.tuning.scan;
+    if problem.problem().numerics().is_batch_invariant() {
+        return Err(ScanReason::DependsOnBatch);
+    }
+    let plan = by_cubes(problem, access, device)?;
+    let cubes = plan.cubes(problem).max(1);
+    let resident = (tuning.split_units_per_multiprocessor / plan.units_per_cube().max(1)).max(1);
+    let wanted = u64::from(device.multiprocessors) * u64::from(resident);
+    if cubes.saturating_mul(2) > wanted {
+        return Err(ScanReason::OutputsFillDevice { cubes, wanted });
+    }
+    let (chunks, least) = (plan.chunks(problem), u64::from(tuning.chunks_per_part));
+    if chunks < 2 * least {
+        return Err(ScanReason::TooShortToSplit { chunks, needed: 2 * least });
+    }
+    // Equal parts, of which none is empty.
+    let parts = (wanted / cubes).min(chunks / least).max(2);
+    let each = div_ceil(chunks, parts);
+    let parts = u32::try_from(div_ceil(chunks, each)).unwrap_or(u32::MAX);
+    Ok(ScanPlan { cubes_per_output: parts, ..plan })
+}
+
+/// The access with as many loads in flight as there are, up to `most`.
+fn with_loads(access: Access, loads: u64, most: u32) -> Access {
+    let loads = loads.clamp(1, u64::from(most.max(1))).next_power_of_two();
+    access.with_loads_in_flight((loads as usize).min(Access::MOST_LOADS_IN_FLIGHT))
+}
+
+/// The largest power of two that is at most `value`, and 1 for 0.
+fn narrow_power_of_two(value: u64) -> u32 {
+    u32::try_from(floor_power_of_two(value)).unwrap_or(1 << 31)
+}

@@ -1,0 +1,72 @@
+//! What a plan for a scan should take.
+
+use super::ScanPlan;
+use crate::{
+    choose::norm,
+    device::Device,
+    estimate::Estimate,
+    kind::ScheduleKind,
+    plan::{Access, Combine},
+    problem::{Direction, ScanProblem},
+};
+
+impl ScanPlan {
+    /// What the plan should take for `problem` on `device`: its bytes at the bandwidth, the chunks
+    /// that cubes wait for one after the other, and its launches.
+    #[must_use]
+    pub fn estimate(&self, problem: &ScanProblem, device: &Device) -> Estimate {
+        let (profile, tuning) = (&device.profile, device.tuning.scan);
+        let launches = f64::from(self.launches());
+        // The first of two launches reads the input too.
+        let bytes = match self.kind() {
+            ScheduleKind::Split => problem.bytes().saturating_add(problem.read_bytes()),
+            _ => problem.bytes(),
+        };
+        let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
+        let transfer_ns = bytes as f64 / bandwidth;
+        let locality = self.locality(problem, device);
+        let resident = tuning.units_per_multiprocessor / self.units_per_cube().max(1);
+        let resident_cubes = resident.clamp(1, device.cubes_per_multiprocessor.max(1));
+        let places = f64::from(resident_cubes) * f64::from(device.multiprocessors);
+        let waves = (self.cubes(problem) as f64 / places).max(1.0);
+        let exchange_ns = match (self.units_per_output, self.combine) {
+            (0 | 1, _) => 0.0,
+            (_, Combine::Plane { .. }) => f64::from(tuning.plane_exchange_ns),
+            (_, Combine::Shared) => f64::from(tuning.shared_exchange_ns),
+        };
+        let chunks = self.chunks_per_cube(problem) as f64;
+        let waited = profile.latency_ns as f64 + exchange_ns;
+        let of_cube = profile.cube_ns as f64 + chunks * waited;
+        let waiting_ns = launches * waves.ceil() * of_cube;
+        let exponent = profile.overlap_tenths.max(10) as f64 / 10.0;
+        Estimate {
+            together_ns: norm([waiting_ns, transfer_ns / locality, 0.0], exponent),
+            rounds: self.chunks_per_cube(problem),
+            resident_cubes,
+            waves,
+            ..Estimate::streamed(
+                launches * profile.launch_ns as f64,
+                launches * profile.gap_ns as f64,
+                waiting_ns,
+                transfer_ns,
+                locality,
+            )
+        }
+    }
+
+    /// The share of the memory's rate that remains where neighbouring units read short segments.
+    fn locality(&self, problem: &ScanProblem, device: &Device) -> f64 {
+        let of_row = problem.problem();
+        let Access { direction, vector, .. } = self.access;
+        let load = vector.saturating_mul(of_row.input().bytes());
+        let side_by_side = match direction {
+            // The rows of a chunk follow each other in memory if each is one chunk.
+            Direction::Along if self.chunks(problem) <= 1 => self.units_per_cube(),
+            Direction::Along => self.units_per_output,
+            Direction::Across => self.outputs_per_cube,
+        };
+        let bytes = load.saturating_mul(side_by_side as usize);
+        let whole = device.tuning.line_bytes.max(1);
+        (bytes.min(whole) as f64 / whole as f64).max(0.1)
+    }
+}

@@ -1,0 +1,288 @@
+//! A plan for a scan as data, its sentence, and the rules that it must obey.
+
+use core::fmt;
+
+use super::choose_scan;
+use crate::{
+    device::Device,
+    error::PlanError,
+    illegal::{Illegal, Quantity},
+    kind::ScheduleKind,
+    limits::{self, INDEX_SLACK, NARROW_LIMIT},
+    numerics::Numerics,
+    plan::{
+        Access, Combine,
+        check::{
+            accumulator_bytes, check_access, check_lanes, fits_bindings, fits_grid, fits_shared,
+            power_of_two,
+        },
+        div_ceil,
+    },
+    problem::{Direction, Reproducible, ScanProblem},
+};
+
+/// What will be launched for a scan on a device.
+///
+/// The units of an output take a chunk of its row at a time. Along the scanned axis, load number `k`
+/// of all of them comes before the next: neighbouring units read neighbouring vectors. Across, each
+/// unit takes as many neighbouring elements of its columns as it has loads in flight.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
+#[non_exhaustive]
+pub struct ScanPlan {
+    /// Version of the planner that made the plan. See [`ScanPlan::VERSION`].
+    pub version: u32,
+    /// How the input is read. Along the scanned axis, results are written in the same way.
+    pub access: Access,
+    /// Units of a cube that share an output, or a vector of outputs across: a power of two.
+    pub units_per_output: u32,
+    /// Outputs, or vectors of outputs, that a cube works on at a time: a power of two.
+    pub outputs_per_cube: u32,
+    /// How these units learn what lies before their elements: from the lanes of their plane and,
+    /// across planes, through shared memory, or through shared memory alone. Units without others
+    /// have nothing to learn.
+    pub combine: Combine,
+    /// Cubes that share an output. Each has a part of its chunks, and several take two launches.
+    pub cubes_per_output: u32,
+    /// What the bits of results may depend on.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Numerics::is_default"))]
+    pub numerics: Numerics,
+}
+
+impl ScanPlan {
+    /// The version that this planner makes and runs.
+    pub const VERSION: u32 = 1;
+
+    /// Totals that one unit adds up where units learn through shared memory alone.
+    pub const SUMMED_BY_A_UNIT: u32 = 16;
+
+    /// Chunks after which the total of a row moves to a tree of such totals. So the rounding error
+    /// of sums grows with the logarithm of the number of chunks.
+    pub const CHUNKS_PER_TOTAL: u32 = 16;
+
+    /// A plan of this version for one cube per output, with bits that depend on no more than
+    /// `problem` asks for.
+    pub(super) fn new(
+        problem: &ScanProblem,
+        access: Access,
+        units_per_output: u32,
+        outputs_per_cube: u32,
+        combine: Combine,
+    ) -> Self {
+        Self {
+            version: Self::VERSION,
+            access,
+            units_per_output,
+            outputs_per_cube,
+            combine,
+            cubes_per_output: 1,
+            numerics: problem.problem().numerics(),
+        }
+    }
+
+    /// Which schedule it is.
+    #[must_use]
+    pub fn kind(&self) -> ScheduleKind {
+        match (self.cubes_per_output, self.units_per_output, self.combine) {
+            (2.., _, _) => ScheduleKind::Split,
+            (_, 0 | 1, _) => ScheduleKind::Unit,
+            (_, units, Combine::Plane { lanes }) if units == lanes => ScheduleKind::Plane,
+            _ => ScheduleKind::Cube,
+        }
+    }
+
+    /// Number of launches.
+    #[must_use]
+    pub const fn launches(&self) -> u32 {
+        if self.cubes_per_output > 1 { 2 } else { 1 }
+    }
+
+    /// Units of a cube.
+    #[must_use]
+    pub const fn units_per_cube(&self) -> u32 {
+        self.units_per_output.saturating_mul(self.outputs_per_cube)
+    }
+
+    /// Totals that a unit has of a chunk: of each load along, and of all loads across.
+    const fn totals_per_unit(&self) -> u32 {
+        match self.access.direction {
+            Direction::Along => self.access.loads_in_flight as u32,
+            Direction::Across => 1,
+        }
+    }
+
+    /// Totals of a chunk that units, or planes of units, tell each other.
+    const fn totals_per_output(&self) -> u32 {
+        let lanes = match self.combine {
+            Combine::Plane { lanes: 0 } | Combine::Shared => 1,
+            Combine::Plane { lanes } => lanes,
+        };
+        (self.units_per_output / lanes).saturating_mul(self.totals_per_unit())
+    }
+
+    /// Loads of a chunk of an output.
+    #[must_use]
+    pub const fn loads_per_chunk(&self) -> u64 {
+        (self.units_per_output as u64).saturating_mul(self.access.loads_in_flight as u64)
+    }
+
+    /// Chunks of an output's row.
+    #[must_use]
+    pub fn chunks(&self, problem: &ScanProblem) -> u64 {
+        let loads = self.access.loads_per_output(problem.problem());
+        div_ceil(loads, self.loads_per_chunk().max(1))
+    }
+
+    /// Chunks of the part of a row that one cube has. The last cubes of a row may have fewer.
+    #[must_use]
+    pub fn chunks_per_cube(&self, problem: &ScanProblem) -> u64 {
+        div_ceil(self.chunks(problem), u64::from(self.cubes_per_output.max(1)))
+    }
+
+    /// Cubes of each launch.
+    #[must_use]
+    pub fn cubes(&self, problem: &ScanProblem) -> u64 {
+        let tiles = self.access.output_tiles(problem.problem());
+        let blocks = div_ceil(tiles, u64::from(self.outputs_per_cube.max(1)));
+        blocks.saturating_mul(self.cubes_per_output.into())
+    }
+
+    /// Accumulators that the first of two launches leaves: one of each output and cube.
+    #[must_use]
+    pub fn partials(&self, problem: &ScanProblem) -> u64 {
+        match self.launches() {
+            1 => 0,
+            _ => (problem.problem().outputs() as u64).saturating_mul(self.cubes_per_output.into()),
+        }
+    }
+
+    /// Shared memory of a cube in bytes.
+    pub(super) fn shared_bytes(&self, problem: &ScanProblem) -> usize {
+        let outputs = self.outputs_per_cube as usize;
+        let totals = self.totals_per_output() as usize;
+        let records = match self.combine {
+            // Units without others have nothing to tell, and the lanes of one plane need no memory.
+            _ if self.units_per_output <= 1 => 0,
+            Combine::Plane { lanes } if lanes == self.units_per_output => 0,
+            // Those of this chunk and of the one before, which some units may still read.
+            Combine::Plane { .. } => totals.saturating_mul(2),
+            Combine::Shared => {
+                let groups = totals.div_ceil(Self::SUMMED_BY_A_UNIT as usize);
+                totals.saturating_add(groups).saturating_add(1)
+            }
+        };
+        let accumulator = accumulator_bytes(problem.problem(), self.access);
+        records.saturating_mul(outputs).saturating_mul(accumulator)
+    }
+
+    /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`] and
+    /// [`force_scan`](super::force_scan) always do.
+    ///
+    /// # Errors
+    ///
+    /// The plan is of another version, the device lacks what the problem needs, the problem asks for
+    /// numerics that its operator does not have, or the plan breaks a rule.
+    pub fn check(&self, problem: &ScanProblem, device: &Device) -> Result<(), PlanError> {
+        if self.version != Self::VERSION {
+            return Err(PlanError::Version { found: self.version, expected: Self::VERSION });
+        }
+        check_device(problem, device)?;
+        self.obeys_rules(problem, device).map_err(|reason| device.unfit(self, reason))?;
+        let exact = problem.problem().operator().reproducible == Reproducible::Exact;
+        if exact || !self.numerics.is_batch_invariant() {
+            return Ok(());
+        }
+        match choose_scan(problem, device)?.plan.tree() == self.tree() {
+            true => Ok(()),
+            false => Err(device.unfit(self, Illegal::OtherBits { numerics: self.numerics })),
+        }
+    }
+
+    pub(super) fn obeys_rules(
+        &self,
+        problem: &ScanProblem,
+        device: &Device,
+    ) -> Result<(), Illegal> {
+        let Self { access, units_per_output: units, outputs_per_cube: outputs, .. } = *self;
+        let of_row = problem.problem();
+        check_access(access, of_row, device)?;
+        let plain = Access::new(access.direction)
+            .with_vector(access.vector)
+            .with_loads_in_flight(access.loads_in_flight);
+        if access != plain || !access.loads_in_flight.is_power_of_two() {
+            return Err(Illegal::ScanAccess);
+        }
+        let of_cube = units.checked_mul(outputs).ok_or(Illegal::UnitsDoNotDivide)?;
+        power_of_two(Quantity::UnitsPerCube, of_cube, device.max_units_per_cube)?;
+        power_of_two(Quantity::UnitsPerOutput, units, of_cube)?;
+        if let Combine::Plane { lanes } = self.combine {
+            check_lanes(access.direction, of_cube, units, lanes, device)?;
+            if lanes < 2 {
+                return Err(Illegal::OneLane);
+            }
+            // The lanes of a plane scan the totals of all planes, one each.
+            let totals = self.totals_per_output();
+            if units > lanes && totals > lanes {
+                return Err(Illegal::ScanTotals { totals, lanes });
+            }
+        }
+        fits_shared(self.shared_bytes(problem), device)?;
+        let cubes = self.cubes_per_output;
+        if cubes == 0 {
+            return Err(Illegal::NoCubes);
+        }
+        let (found, expected) = (self.numerics, of_row.numerics());
+        if found < expected || found.is_reproducible() != expected.is_reproducible() {
+            return Err(Illegal::Numerics { found, expected });
+        }
+        let chunks_of_all = u64::from(cubes).saturating_mul(self.loads_per_chunk());
+        if cubes > 1 && chunks_of_all > INDEX_SLACK {
+            return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
+        }
+        let partials = self.partials(problem);
+        if partials > NARROW_LIMIT {
+            return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
+        }
+        // The input, a buffer for each result, and one for each field of partials.
+        let fields = if cubes > 1 { of_row.operator().fields } else { 0 };
+        fits_bindings(1 + of_row.results().len() + fields, device)?;
+        fits_grid(self.cubes(problem), false, device)
+    }
+
+    /// What the bits of results depend on beside the row.
+    fn tree(&self) -> impl PartialEq {
+        let Access { direction, vector, loads_in_flight, .. } = self.access;
+        let vector = if direction == Direction::Along { vector } else { 1 };
+        let of_units = (self.units_per_output, self.combine, self.cubes_per_output);
+        (direction, vector, loads_in_flight, of_units)
+    }
+}
+
+/// Checks that a device has what the problem needs, whatever the plan.
+pub(super) fn check_device(problem: &ScanProblem, device: &Device) -> Result<(), PlanError> {
+    problem.check_numerics()?;
+    limits::check_limits(problem.problem(), device, problem.problem().index_span()).map(|_| ())
+}
+
+impl fmt::Display for ScanPlan {
+    /// One line, such as `scan by a cube: 256 units per output in planes of 32, 1 output per cube;
+    /// vectors of 4 along the reduction, 4 loads in flight`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { access, units_per_output: units, outputs_per_cube: outputs, .. } = self;
+        let cubes = self.cubes_per_output;
+        let (output, plural) = (access.tile_name(), |count: u32| if count == 1 { "" } else { "s" });
+        match self.kind() {
+            ScheduleKind::Split => write!(f, "scan by {cubes} cubes per {output} in 2 launches: ")?,
+            kind => write!(f, "scan by a {kind}: ")?,
+        }
+        write!(f, "{units} unit{} per {output}", plural(*units))?;
+        match self.combine {
+            _ if *units <= 1 => {}
+            Combine::Plane { lanes } => write!(f, " in planes of {lanes}")?,
+            Combine::Shared => f.write_str(" through shared memory")?,
+        }
+        write!(f, ", {outputs} {output}{} per cube; {access}", plural(*outputs))?;
+        self.numerics.write_unusual(f, "; ")
+    }
+}

@@ -1,0 +1,235 @@
+//! Scans: what the planner decides, and what a plan may not do.
+
+use reduce_planner::{
+    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
+    PlanError, Planned, ProblemError, ScanPlan, ScanProblem, ScanReason, ScanSpec, ScheduleKind,
+    choose_scan, force_scan, row_major_strides,
+};
+
+const SUM: OperatorClass = OperatorClass::new("sum", 4);
+
+/// Running sums of a tensor with these strides, along some axes.
+fn strided(
+    element: ElementType,
+    shape: &[usize],
+    strides: &[usize],
+    axes: &[usize],
+) -> ScanProblem {
+    let input = InputSpec { element, shape, strides, alignment: 256 };
+    let spec = ScanSpec { elements: &[element], strides: None, exclusive: false, reverse: false };
+    ScanProblem::new(SUM, &input, Some(axes), &spec).unwrap()
+}
+
+/// Those of a row-major tensor of f32 along an axis.
+fn sums(shape: &[usize], axis: usize) -> ScanProblem {
+    strided(ElementType::F32, shape, &row_major_strides(shape), &[axis])
+}
+
+fn chosen(problem: &ScanProblem, device: &Device) -> ScanPlan {
+    let plan = choose_scan(problem, device).unwrap().plan;
+    plan.check(problem, device).unwrap();
+    plan
+}
+
+/// Short rows have a few lanes, long ones a cube, and few long ones several cubes. Columns are read
+/// across, without a transposition.
+#[test]
+fn plans_follow_the_shape() {
+    let device = Device::h200();
+    let sentence = |shape: &[usize], axis| chosen(&sums(shape, axis), &device).to_string();
+    assert_eq!(
+        sentence(&[65536, 1024], 1),
+        "scan by a plane: 32 units per output in planes of 32, 8 outputs per cube; vectors of 4 \
+         along the reduction, 8 loads in flight"
+    );
+    assert_eq!(
+        sentence(&[1 << 20, 64], 1),
+        "scan by a plane: 8 units per output in planes of 8, 32 outputs per cube; vectors of 4 along \
+         the reduction, 2 loads in flight"
+    );
+    assert_eq!(
+        sentence(&[8192, 8192], 1),
+        "scan by a cube: 256 units per output in planes of 32, 1 output per cube; vectors of 4 along \
+         the reduction, 4 loads in flight"
+    );
+    assert_eq!(
+        sentence(&[8192, 8192], 0),
+        "scan by a cube: 128 units per output tile through shared memory, 8 output tiles per cube; \
+         vectors of 4 across outputs, 4 loads in flight"
+    );
+    assert_eq!(
+        sentence(&[1 << 20, 32], 0),
+        "scan by 256 cubes per output tile in 2 launches: 128 units per output tile through shared \
+         memory, 8 output tiles per cube; vectors of 4 across outputs, 4 loads in flight"
+    );
+    assert_eq!(
+        sentence(&[1 << 28], 0),
+        "scan by 1041 cubes per output in 2 launches: 256 units per output in planes of 32, 1 output \
+         per cube; vectors of 4 along the reduction, 4 loads in flight"
+    );
+    assert_eq!(chosen(&sums(&[16, 1 << 22], 1), &device).kind(), ScheduleKind::Split);
+    assert_eq!(chosen(&sums(&[1 << 22, 4], 1), &device).kind(), ScheduleKind::Unit);
+}
+
+/// Rows that vectors do not divide are read element by element, and so are those whose results are
+/// too wide for a store of as many.
+#[test]
+fn vectors_end_with_rows() {
+    let device = Device::h200();
+    let vector = |problem: &ScanProblem| chosen(problem, &device).access.vector;
+    assert_eq!(vector(&sums(&[100, 4096], 1)), 4);
+    assert_eq!(vector(&sums(&[100, 4098], 1)), 2);
+    assert_eq!(vector(&sums(&[100, 4097], 1)), 1);
+    assert_eq!(vector(&strided(ElementType::BF16, &[100, 4096], &[4096, 1], &[1])), 8);
+    let elements = &[ElementType::U32];
+    let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+    let input = InputSpec {
+        element: ElementType::BF16,
+        shape: &[100, 4096],
+        strides: &[4096, 1],
+        alignment: 256,
+    };
+    let wide = ScanProblem::new(SUM, &input, Some(&[1]), &spec).unwrap();
+    assert_eq!(vector(&wide), 4);
+}
+
+/// Equal layouts are equal problems: dimensions without gaps are one, in the order of positions.
+#[test]
+fn layouts_are_canonical() {
+    let whole = strided(ElementType::F32, &[4, 6, 10], &[60, 10, 1], &[1, 2]);
+    assert_eq!(whole.to_string(), strided(ElementType::F32, &[4, 60], &[60, 1], &[1]).to_string());
+    assert_eq!((whole.len(), whole.problem().outputs()), (60, 4));
+    // A transposed view is scanned in the order of its positions, not in that of memory.
+    let transposed = strided(ElementType::F32, &[6, 10], &[1, 6], &[0, 1]);
+    let strides: Vec<usize> = transposed.problem().reduced().iter().map(|dim| dim.stride).collect();
+    assert_eq!((strides, &transposed.output().reduced[..]), (vec![1, 6], &[10, 1][..]));
+    assert_eq!(strided(ElementType::F32, &[3, 0], &[0, 1], &[1]).bytes(), 0);
+}
+
+/// The choice says why each other schedule was not taken, and each that applies can be forced.
+#[test]
+fn choices_are_explained() {
+    let device = Device::h200();
+    let problem = sums(&[65536, 1024], 1);
+    let choice = choose_scan(&problem, &device).unwrap();
+    let refused: Vec<String> = choice.refused.iter().map(ToString::to_string).collect();
+    assert_eq!(refused[0], "unit: rows of 256 loads are longer than the 4 that it holds");
+    assert!(refused[1].starts_with("cube: slower: "), "{refused:?}");
+    assert_eq!(
+        refused[2],
+        "split: no need to split: 65536 cubes without a split, and 4224 fill the device"
+    );
+    let cube = force_scan(ScheduleKind::Cube, &problem, &device).unwrap();
+    assert_eq!(cube.kind(), ScheduleKind::Cube);
+    cube.check(&problem, &device).unwrap();
+    let refused = force_scan(ScheduleKind::Split, &problem, &device);
+    assert!(matches!(refused, Err(PlanError::NoScanSchedule { .. })), "{refused:?}");
+    let columns = choose_scan(&sums(&[8192, 8192], 0), &device).unwrap();
+    let limit = Illegal::PlaneAcrossOutputs;
+    let expected = ScanReason::PassesLimits { limit };
+    assert!(columns.refused.iter().any(|refusal| refusal.reason == expected));
+}
+
+/// Plans for any device and shape obey the rules.
+#[test]
+fn every_choice_may_run() {
+    for device in Device::presets().filter_map(Device::preset) {
+        for shape in [[1, 1], [1, 1 << 20], [1 << 16, 3], [7, 4097], [333, 128], [4096, 4096]] {
+            for axis in [0, 1] {
+                for numerics in [Numerics::Deterministic, Numerics::BatchInvariant] {
+                    let problem = sums(&shape, axis).with_numerics(numerics);
+                    let plan = chosen(&problem, &device);
+                    assert!(problem.estimate(&plan, &device).unwrap().microseconds() > 0.0);
+                }
+            }
+        }
+    }
+}
+
+/// Batch-invariant plans do not depend on the number of rows, and others do not pass for them.
+#[test]
+fn batches_make_no_difference() {
+    let device = Device::h200();
+    let plan = |rows: usize| {
+        let problem = sums(&[rows, 1 << 16], 1).with_numerics(Numerics::BatchInvariant);
+        chosen(&problem, &device)
+    };
+    assert_eq!(plan(1), plan(4096));
+    assert_eq!(plan(1).cubes_per_output, 1);
+    let free = chosen(&sums(&[1, 1 << 16], 1), &device);
+    let problem = sums(&[1, 1 << 16], 1).with_numerics(Numerics::BatchInvariant);
+    assert!(free.check(&problem, &device).unwrap_err().is_unfit_plan());
+    let mut other = plan(1);
+    other.units_per_output /= 2;
+    let error = other.check(&problem, &device).unwrap_err();
+    let numerics = Numerics::BatchInvariant;
+    assert!(matches!(error, PlanError::Unfit { reason: Illegal::OtherBits { numerics: n }, .. }
+        if n == numerics));
+    // No order of merges is fixed for operators that round.
+    let reproducible = sums(&[4, 64], 1).with_numerics(Numerics::Reproducible);
+    assert!(choose_scan(&reproducible, &device).unwrap_err().is_not_reproducible());
+}
+
+/// What no plan may do.
+#[test]
+fn rules() {
+    let device = Device::h200();
+    let problem = sums(&[100, 1 << 16], 1);
+    let plan = force_scan(ScheduleKind::Cube, &problem, &device).unwrap();
+    let reason = |change: &dyn Fn(&mut ScanPlan)| {
+        let mut plan = plan;
+        change(&mut plan);
+        match plan.check(&problem, &device) {
+            Err(PlanError::Unfit { reason, .. }) => reason,
+            other => panic!("{plan}: {other:?}"),
+        }
+    };
+    let peeled = |plan: &mut ScanPlan| plan.access = plan.access.with_peeled(true);
+    assert_eq!(reason(&peeled), Illegal::ScanAccess);
+    let three = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(3);
+    assert_eq!(reason(&three), Illegal::ScanAccess);
+    let eight = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(8);
+    assert_eq!(reason(&eight), Illegal::ScanTotals { totals: 64, lanes: 32 });
+    assert_eq!(reason(&|plan: &mut ScanPlan| plan.cubes_per_output = 0), Illegal::NoCubes);
+    let many = |plan: &mut ScanPlan| plan.cubes_per_output = u32::MAX;
+    assert!(matches!(reason(&many), Illegal::SplitStride { .. }));
+    let units = |plan: &mut ScanPlan| plan.units_per_output = 96;
+    assert!(matches!(reason(&units), Illegal::NotPowerOfTwo { .. }));
+    let overflow = |plan: &mut ScanPlan| plan.outputs_per_cube = u32::MAX;
+    assert_eq!(reason(&overflow), Illegal::UnitsDoNotDivide);
+    let lone = |plan: &mut ScanPlan| {
+        (plan.units_per_output, plan.outputs_per_cube) = (1, 256);
+        plan.combine = Combine::Plane { lanes: 1 };
+    };
+    assert_eq!(reason(&lone), Illegal::OneLane);
+    let much = |plan: &mut ScanPlan| {
+        plan.combine = Combine::Shared;
+        (plan.units_per_output, plan.outputs_per_cube) = (1024, 1);
+        plan.access = plan.access.with_loads_in_flight(16);
+    };
+    assert!(matches!(reason(&much), Illegal::SharedMemory { .. }));
+    let across = |plan: &mut ScanPlan| plan.access = Access::new(Direction::Across);
+    assert_eq!(reason(&across), Illegal::PlaneAcrossOutputs);
+    let mut old = plan;
+    old.version += 1;
+    assert!(matches!(old.check(&problem, &device), Err(PlanError::Version { .. })));
+}
+
+/// Outputs that would share places, and other statements that make no sense.
+#[test]
+fn wrong_statements() {
+    let (shape, strides) = (&[4, 6], &[6, 1]);
+    let input = InputSpec { element: ElementType::F32, shape, strides, alignment: 16 };
+    let state = |axes: &[usize], output: Option<&[usize]>| {
+        let elements = &[ElementType::F32];
+        let spec = ScanSpec { elements, strides: output, exclusive: true, reverse: true };
+        ScanProblem::new(SUM.undefined_on_empty(), &input, Some(axes), &spec)
+    };
+    assert!(matches!(state(&[2], None), Err(ProblemError::AxisOutOfRange { .. })));
+    assert!(matches!(state(&[0, 0], None), Err(ProblemError::AxisRepeated { .. })));
+    assert!(matches!(state(&[0], Some(&[0, 1])), Err(ProblemError::OutputOverlaps { .. })));
+    assert!(matches!(state(&[0], Some(&[1])), Err(ProblemError::RankMismatch { .. })));
+    let stated = state(&[1], Some(&[1, 4])).unwrap();
+    let line = stated.line();
+    assert!(line.ends_with("| outputs kept 1 scanned 4 | exclusive | reverse"), "{line}");
+}
