@@ -31,6 +31,7 @@
 //! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
 //! | [`top_k`] | the largest or smallest elements of each slice, with their positions |
 //! | [`quantiles`] | medians, quantiles and percentiles, with NaN or without |
+//! | [`scan`] | the results at each position: running sums, maxima, means |
 //! | [`segments`] | neighbouring elements of an axis, in any numbers |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
@@ -82,6 +83,7 @@ mod recorded;
 #[cfg(feature = "serde")]
 mod recording;
 mod reduction;
+pub mod scan;
 mod segmented_reduction;
 pub mod segments;
 mod selected_partials;

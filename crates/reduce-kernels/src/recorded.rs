@@ -42,6 +42,8 @@ pub enum RecordedCall {
     TopK(RecordedTopK),
     /// A reduction of segments.
     Segments(RecordedSegments),
+    /// A scan.
+    Scan(RecordedScan),
 }
 
 /// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no
@@ -291,6 +293,36 @@ pub struct RecordedSegments {
     pub output_strides: Option<Vec<usize>>,
 }
 
+/// A scan as data: everything that decides its [`ScanProblem`](crate::planner::ScanProblem), and no
+/// tensor.
+///
+/// ```
+/// use reduce_kernels::{ElementType, Sum, TensorDescription, plans::RecordedCall, scan::scan};
+///
+/// let x = TensorDescription::row_major(ElementType::F32, [64, 1000]);
+/// let line = scan(Sum, &x).over(1).reverse().record()?.to_json();
+/// let told = RecordedCall::parse(&line)?.to_string();
+/// assert_eq!(told, "reverse scan of sum f32 [64, 1000] axis 1");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedScan {
+    /// The reduction whose results each position has, without output strides.
+    pub scanned: RecordedReduction,
+    /// Whether the element at a position is left out of the result there.
+    #[serde(default)]
+    pub exclusive: bool,
+    /// Whether results are of the elements from a position to the last one.
+    #[serde(default)]
+    pub reverse: bool,
+    /// Strides, one for each axis of the input, and alignment in bytes of outputs that the caller
+    /// supplied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub output_layout: Option<(Vec<usize>, usize)>,
+}
+
 /// The error for text that is no recorded call.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is no recorded call: {error}")]
@@ -392,6 +424,21 @@ impl fmt::Display for RecordedCall {
             RecordedCall::ListApplication(application) => application.fmt(f),
             RecordedCall::TopK(selection) => selection.fmt(f),
             RecordedCall::Segments(segments) => segments.fmt(f),
+            RecordedCall::Scan(scan) => scan.fmt(f),
+        }
+    }
+}
+
+impl fmt::Display for RecordedScan {
+    /// The reduction, preceded by what is not as usual, and followed by the outputs' strides.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { scanned, exclusive, reverse, output_layout } = self;
+        f.write_str(if *exclusive { "exclusive " } else { "" })?;
+        f.write_str(if *reverse { "reverse " } else { "" })?;
+        write!(f, "scan of {scanned}")?;
+        match output_layout {
+            Some((strides, _)) => write!(f, " output strides {strides:?}"),
+            None => Ok(()),
         }
     }
 }

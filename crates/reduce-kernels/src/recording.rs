@@ -4,7 +4,7 @@ use std::{borrow::Cow, rc::Rc};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem,
+    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, ScanProblem,
     SegmentsProblem, TopKPlan, TopKProblem, span,
 };
 
@@ -21,6 +21,7 @@ use crate::{
             request::{ListRequest, ListTask},
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
+        scan::request::ScanRequest,
         segments::{
             integers::{IntegersSpec, MembersSpec},
             request::SegmentsRequest,
@@ -35,7 +36,7 @@ use crate::{
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
     recorded::{
         RecordedApplication, RecordedCall, RecordedList, RecordedListApplication, RecordedOutput,
-        RecordedReduction, RecordedSegments, RecordedTopK,
+        RecordedReduction, RecordedScan, RecordedSegments, RecordedTopK,
     },
     reduction::Reduction,
 };
@@ -343,6 +344,45 @@ impl RecordedSegments {
         Ok(SegmentsRequest {
             output: output.map(|strides| (Cow::Owned(shape), strides)),
             ..request
+        })
+    }
+}
+
+impl RecordedScan {
+    /// The canonical problem. `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// `O` has another name, or the axes, types or strides are invalid.
+    pub fn problem<O: Operator<Inputs = One>>(&self) -> Result<ScanProblem, ReduceError> {
+        Ok(self.request::<O>()?.state()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and scans that the device cannot run.
+    pub fn would_compile<O: Operator<Inputs = One>>(
+        &self,
+        client: &Client,
+    ) -> Result<bool, ReduceError> {
+        would_compile(self.request::<O>()?, client)
+    }
+
+    /// The request of an operator.
+    fn request<O: Operator<Inputs = One>>(&self) -> Result<ScanRequest<'_>, ReduceError> {
+        let (exclusive, reverse) = (self.exclusive, self.reverse);
+        // The alignment may come from a file.
+        let layout = self.output_layout.clone();
+        let output = layout.map(|(strides, bytes)| (strides, alignment_of(bytes as u64)));
+        Ok(ScanRequest {
+            reduce: self.scanned.request::<O>()?,
+            exclusive,
+            reverse,
+            output,
+            plan: None,
         })
     }
 }

@@ -31,6 +31,7 @@ pub(crate) mod list;
 pub(crate) mod masks;
 pub(crate) mod nibbles;
 pub(crate) mod reduce;
+pub(crate) mod scan;
 pub(crate) mod scratch;
 pub(crate) mod segments;
 pub(crate) mod settings;

@@ -10,6 +10,7 @@
 //! - [`list`]: many tensors at once, and the launch that merges their partials.
 //! - [`segments`]: neighbouring elements of an axis in any numbers, and the launch that merges what
 //!   lies in several tiles.
+//! - [`scan`]: the results of a reduction at each of its positions.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
 //! - [`cross_entropy`]: what concerns one element of each slice, that of its class.
@@ -71,6 +72,7 @@ pub(crate) mod pairwise;
 pub(crate) mod partials;
 mod realign;
 mod reducer;
+pub(crate) mod scan;
 pub(crate) mod segments;
 mod share;
 pub(crate) mod single_pass;

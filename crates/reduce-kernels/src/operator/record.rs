@@ -502,7 +502,23 @@ impl<T: Float> Field<T, Single> {
 }
 
 #[cube]
+fn empty<T: Float, N: Size>(#[comptime] exists: bool) -> Field<T, N> {
+    if comptime![exists] { Field::<T, N>::some(Vector::empty()) } else { Field::<T, N>::none() }
+}
+
+#[cube]
 impl<T: FieldTypes, N: Size> Record<T, N> {
+    /// A record of so many fields, of which each component will be set.
+    pub(crate) fn empty(#[comptime] fields: usize) -> Record<T, N> {
+        Record::<T, N>::new(
+            empty::<T::A, N>(comptime![fields > 0]),
+            empty::<T::B, N>(comptime![fields > 1]),
+            empty::<T::C, N>(comptime![fields > 2]),
+            empty::<T::D, N>(comptime![fields > 3]),
+            empty::<T::E, N>(comptime![fields > 4]),
+        )
+    }
+
     /// A record without fields.
     pub(crate) fn none() -> Record<T, N> {
         Record::<T, N>::new(

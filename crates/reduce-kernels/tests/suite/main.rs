@@ -40,6 +40,7 @@ mod realigned;
 mod reference;
 mod reproducible;
 mod run;
+mod scans;
 mod segments;
 mod segments_applied;
 mod segments_grouped;
@@ -78,7 +79,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, scans, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -160,6 +161,18 @@ macro_rules! suite {
                 reproducible_quotients_and_roots: reproducible::quotients_and_roots;
                 reproducible_refusals: reproducible::refusals;
                 reproducible_process: reproducible::of_the_process;
+                scans_by_every_operator: scans::every_operator;
+                scans_of_rows_by_every_plan: scans::rows_by_every_plan;
+                scans_of_columns_by_every_plan: scans::columns_by_every_plan;
+                scans_of_every_layout: scans::every_layout;
+                scans_of_every_type: scans::every_type;
+                scans_by_functions: scans::functions;
+                scans_in_place: scans::in_place;
+                scans_at_the_edges: scans::at_the_edges;
+                scans_of_not_numbers: scans::not_numbers;
+                scans_of_long_rows: scans::long_sums;
+                scans_with_the_same_bits: scans::same_bits;
+                scans_contract: scans::contract;
                 segments_by_every_operator: segments::every_operator;
                 segments_of_every_layout: segments::every_layout;
                 segments_of_every_type: segments::every_type;

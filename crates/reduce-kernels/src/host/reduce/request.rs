@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 
 use reduce_planner::{
-    ElementType, InputSpec, Numerics, OutputSpec, Plan, PlanError, Problem, ProblemError, Role,
-    SecondSpec, ShardSpec, reduced_axes,
+    ElementType, InputSpec, Numerics, OperatorClass, OutputSpec, Plan, PlanError, Problem,
+    ProblemError, Role, SecondSpec, ShardSpec, reduced_axes,
 };
 
 #[cfg(feature = "serde")]
@@ -139,12 +139,13 @@ impl ReduceRequest<'_> {
         self.kept_strides(&is_reduced, &self.result_shape(&is_reduced)).ok()?
     }
 
-    /// Checks the request and constructs its problem.
-    pub(crate) fn resolve(&self) -> Result<StatedReduction, ReduceError> {
+    /// The types that a reduction over the axes that are marked computes with, and what the planner
+    /// needs to know of its operator.
+    pub(crate) fn typed(
+        &self,
+        is_reduced: &[bool],
+    ) -> Result<(TypeRequest, Signature, OperatorClass), ReduceError> {
         let operator = self.operator.0;
-        let shape = &self.shape[..];
-        let axes = self.axes.as_deref();
-        let is_reduced = reduced_axes(shape.len(), axes)?;
         let shard = match self.wanted {
             Wanted::Partials(shard) => shard,
             Wanted::Results => None,
@@ -153,9 +154,9 @@ impl ReduceRequest<'_> {
         // overflows, `Problem::with_inputs` refuses the shape.
         let extent = |axis: usize| match shard {
             Some(shard) if shard.axis == axis => shard.of,
-            _ => shape[axis],
+            _ => self.shape[axis],
         };
-        let reduction_len = (0..shape.len())
+        let reduction_len = (0..self.shape.len())
             .filter(|&axis| is_reduced[axis])
             .fold(1usize, |len, axis| len.saturating_mul(extent(axis)));
         let (expected, found) = (operator.inputs, self.inputs());
@@ -181,6 +182,20 @@ impl ReduceRequest<'_> {
                 class.reproducible = reproducible;
             }
         }
+        Ok((request, signature, class))
+    }
+
+    /// Checks the request and constructs its problem.
+    pub(crate) fn resolve(&self) -> Result<StatedReduction, ReduceError> {
+        let operator = self.operator.0;
+        let shape = &self.shape[..];
+        let axes = self.axes.as_deref();
+        let is_reduced = reduced_axes(shape.len(), axes)?;
+        let (request, signature, mut class) = self.typed(&is_reduced)?;
+        let (second, shard) = match self.wanted {
+            Wanted::Partials(shard) => (self.second.as_ref(), shard),
+            Wanted::Results => (self.second.as_ref(), None),
+        };
         if self.numerics.is_reproducible() && matches!(self.wanted, Wanted::Partials(_)) {
             let of = Some("as partial results");
             let refused = PlanError::NotReproducible { operator: operator.name, of };

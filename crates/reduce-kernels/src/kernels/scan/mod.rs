@@ -1,0 +1,310 @@
+//! Scans: the results of a reduction at each of its positions.
+//!
+//! A *chunk* is what the units of a row take at a time. Units hold its elements in registers: they
+//! accumulate them to *totals*, tell each other the totals ([`exchange`]), and accumulate them once
+//! more, each from what lies before it, to the results ([`results`]). What lies before a chunk is
+//! *carried* from one to the next ([`carry`]).
+//!
+//! *Numbers* of loads and elements count in the direction of the scan, from the last one if it is
+//! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
+//! accumulator of each part.
+
+mod carry;
+mod exchange;
+mod parts;
+mod results;
+
+use cubecl::prelude::*;
+use reduce_planner::{Access, Direction};
+
+use self::{
+    carry::Carry,
+    exchange::Exchange,
+    parts::{before_part, reduce_part},
+    results::store_results,
+};
+use super::{
+    accumulate::{push_component, push_loaded},
+    args::{
+        InputArrays, KernelTypes, Output, PartialArrays, ResultArrays, input_of, output_of,
+        partials_of,
+    },
+    geometry::{Companion, Geometry},
+    load::{AtEnd, Loaded, load},
+    reducer::Reducer,
+    share::{Share, share_among_cubes},
+    team::Team,
+};
+use crate::operator::{
+    Accumulator, OperatorRef, Parameters, Position, Single, Stored, Wide, Width, component_at,
+};
+
+/// How a scan is generated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct ScanSpec {
+    pub(crate) access: Access,
+    pub(crate) team: Team,
+    /// Whether the element at a position is left out of the result there.
+    pub(crate) exclusive: bool,
+    /// Whether the last element is the first one that is scanned.
+    pub(crate) reverse: bool,
+    /// Whether a row has several cubes.
+    pub(crate) split: bool,
+}
+
+/// How rows are cut into parts.
+#[derive(CubeType, CubeLaunch, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(crate) struct Cuts {
+    /// Cubes of a row.
+    pub(crate) cubes: usize,
+    /// Chunks of a row.
+    pub(crate) chunks: usize,
+    /// Chunks of each cube. The last ones of a row may have fewer.
+    pub(crate) chunks_per_cube: usize,
+}
+
+/// The part of a row, or of a vector of columns, that a cube has.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct Part<'a> {
+    share: &'a Share<'a>,
+    /// The number of the cube among those of the row.
+    cube: usize,
+    /// Its first chunk, and the one behind its last.
+    first: usize,
+    end: usize,
+    #[cube(comptime)]
+    spec: ScanSpec,
+}
+
+#[cube]
+impl<'a> Part<'a> {
+    fn new(share: &'a Share<'a>, cuts: &Cuts, cube: usize, #[comptime] spec: ScanSpec) -> Part<'a> {
+        let first = clamp_max(cube * cuts.chunks_per_cube, cuts.chunks);
+        let end = clamp_max(first + cuts.chunks_per_cube, cuts.chunks);
+        Part::<'a> { share, cube, first, end, spec }
+    }
+
+    /// The number of load `k` of this unit in a chunk.
+    fn number(&self, chunk: usize, #[comptime] k: usize) -> usize {
+        let loads = comptime![self.spec.access.loads_in_flight];
+        let units = comptime![self.spec.team.units_per_tile as usize];
+        let member = self.share.place.member as usize;
+        match comptime![self.spec.access.direction] {
+            // Neighbouring units read neighbouring vectors.
+            Direction::Along => (chunk * loads + k) * units + member,
+            // Neighbouring units read neighbouring columns, and each has neighbouring elements of
+            // its own.
+            Direction::Across => (chunk * units + member) * loads + k,
+        }
+    }
+
+    /// Where the load with this number lies in the row.
+    fn place(&self, number: usize) -> usize {
+        if comptime![self.spec.reverse] {
+            self.share.geometry.loads_per_tile - 1 - number
+        } else {
+            number
+        }
+    }
+
+    /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not valid.
+    fn issue(&self, chunk: usize) -> Sequence<Loaded> {
+        let count = self.share.geometry.loads_per_tile;
+        let mut loads = Sequence::<Loaded>::new();
+        #[unroll]
+        for k in 0..comptime![self.spec.access.loads_in_flight] {
+            let number = self.number(chunk, k);
+            let valid = number < count;
+            let place = self.place(select(valid, number, count - 1));
+            let loaded = load(self.share, place, AtEnd::Never);
+            loads.push(Loaded {
+                value: loaded.value,
+                second: loaded.second,
+                position: loaded.position,
+                valid,
+            });
+        }
+        loads
+    }
+}
+
+/// Scans the part of each row that a cube has, and writes its results. Of a row of several cubes,
+/// `partials` holds the accumulator of each part.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn scan_rows(
+    _types: &KernelTypes,
+    input: &InputArrays,
+    results: &mut ResultArrays,
+    partials: &mut PartialArrays,
+    geometry: &Geometry,
+    output: &Companion,
+    cuts: &Cuts,
+    parameters: &Parameters,
+    #[comptime] spec: ScanSpec,
+    #[comptime] operator: OperatorRef,
+) {
+    let input = input_of(input);
+    let partials = partials_of(partials);
+    let mut results = output_of(results);
+    let reducer = Reducer::new(parameters, comptime![spec.team], operator);
+    let (block, cube) = (CUBE_POS / cuts.cubes, CUBE_POS % cuts.cubes);
+    let (access, team) = comptime![(spec.access, spec.team)];
+    let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
+    let part = Part::new(&share, cuts, cube, spec);
+    match comptime![access.direction] {
+        Direction::Along => {
+            let exchange = Exchange::<Single>::new(spec, &reducer);
+            let before = before_part::<Single>(partials, &part, &exchange, &reducer);
+            scan_part::<Single>(&mut results, output, before, &part, &exchange, &reducer);
+        }
+        Direction::Across => {
+            let exchange = Exchange::<Wide>::new(spec, &reducer);
+            let before = before_part::<Wide>(partials, &part, &exchange, &reducer);
+            scan_part::<Wide>(&mut results, output, before, &part, &exchange, &reducer);
+        }
+    }
+}
+
+/// Accumulates the part of each row that a cube has. Those of cube `c` start at `c * outputs`, in the
+/// order of the canonical kept dimensions.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn reduce_parts(
+    _types: &KernelTypes,
+    input: &InputArrays,
+    partials: &mut PartialArrays,
+    geometry: &Geometry,
+    cuts: &Cuts,
+    parameters: &Parameters,
+    #[comptime] spec: ScanSpec,
+    #[comptime] operator: OperatorRef,
+) {
+    let input = input_of(input);
+    let mut partials = partials_of(partials);
+    let reducer = Reducer::new(parameters, comptime![spec.team], operator);
+    let (block, cube) = (CUBE_POS / cuts.cubes, CUBE_POS % cuts.cubes);
+    let (access, team) = comptime![(spec.access, spec.team)];
+    let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
+    let part = Part::new(&share, cuts, cube, spec);
+    match comptime![access.direction] {
+        Direction::Along => reduce_part::<Single>(&mut partials, &part, &reducer),
+        Direction::Across => reduce_part::<Wide>(&mut partials, &part, &reducer),
+    }
+}
+
+/// Scans a part, before which lies `before`. Every unit of the cube must get here.
+#[cube]
+fn scan_part<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    before: Accumulator<N>,
+    part: &Part<'_>,
+    exchange: &Exchange<N>,
+    reducer: &Reducer<'_>,
+) {
+    let mut carry = Carry::<N>::new(before, reducer);
+    for chunk in part.first..part.end {
+        let loads = part.issue(chunk);
+        let totals = totals::<N>(&loads, part, reducer);
+        let turn = u32::cast_from(chunk - part.first) + 1;
+        let learned = exchange.through(&totals, turn, part.share, reducer);
+        store_results::<N>(results, output, &loads, &learned, carry.before, chunk, part, reducer);
+        carry.add(learned.total, part.share.unknown_zero(), reducer);
+    }
+}
+
+/// What a unit has of a chunk: along, the total of each load; across, that of all loads.
+#[cube]
+fn totals<N: Width>(
+    loads: &Sequence<Loaded>,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Sequence<Accumulator<N>> {
+    let mut totals = Sequence::<Accumulator<N>>::new();
+    match comptime![part.spec.access.direction] {
+        Direction::Along =>
+        {
+            #[unroll]
+            for k in 0..loads.len().comptime() {
+                let loaded = *loads.index(k);
+                let mut total = reducer.identity::<N>();
+                if loaded.valid {
+                    total = total_of_load::<N>(&loaded, part, reducer);
+                }
+                totals.push(total);
+            }
+        }
+        Direction::Across => {
+            let mut total = reducer.identity::<N>();
+            #[unroll]
+            for k in 0..loads.len().comptime() {
+                let loaded = *loads.index(k);
+                if loaded.valid {
+                    total = push_loaded::<N>(total, loaded, reducer);
+                }
+            }
+            totals.push(total);
+        }
+    }
+    totals
+}
+
+/// The total of a load along the row. `N` is [`Single`].
+#[cube]
+fn total_of_load<N: Width>(
+    loaded: &Loaded,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let vector = comptime![part.spec.access.vector];
+    let mut total = reducer.identity::<N>();
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        for nth in 0..comptime![vector as u32] + part.share.unknown_zero() {
+            total = push_at::<N>(total, loaded, nth, part, reducer);
+        }
+    } else {
+        #[unroll]
+        for nth in 0..vector {
+            let component = comptime![component_of(nth, part.spec)];
+            total = push_component::<N>(total, loaded, component, reducer);
+        }
+    }
+    total
+}
+
+/// The component of a load that comes as number `nth`.
+fn component_of(nth: usize, spec: ScanSpec) -> usize {
+    if spec.reverse { spec.access.vector - 1 - nth } else { nth }
+}
+
+/// Pushes the element of a load along the row that comes as number `nth`, which is known only when
+/// the kernel runs: compilers take long for a copy of a long push for each element.
+#[cube]
+fn push_at<N: Width>(
+    accumulator: Accumulator<N>,
+    loaded: &Loaded,
+    nth: u32,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let component = component_at_number(nth, part);
+    let start = loaded.position.start + component as usize * loaded.position.step;
+    let element = Loaded {
+        value: Vector::new(component_at::<Stored, Wide>(loaded.value, component)),
+        second: loaded.second,
+        position: Position { start, step: loaded.position.step },
+        valid: loaded.valid,
+    };
+    push_component::<N>(accumulator, &element, 0usize, reducer)
+}
+
+/// [`component_of()`] of a number that is known only when the kernel runs.
+#[cube]
+fn component_at_number(nth: u32, part: &Part<'_>) -> u32 {
+    if comptime![part.spec.reverse] {
+        comptime![part.spec.access.vector as u32 - 1] - nth
+    } else {
+        nth
+    }
+}

@@ -1,0 +1,157 @@
+//! The results of a chunk: its elements accumulated once more, each from what lies before it.
+
+use cubecl::prelude::*;
+use reduce_planner::Direction;
+
+use super::{Part, component_at_number, component_of, exchange::Learned, push_at};
+use crate::{
+    kernels::{
+        accumulate::{push_component, push_loaded},
+        args::Output,
+        geometry::{Companion, strided},
+        load::Loaded,
+        reducer::Reducer,
+    },
+    operator::{Accumulator, Results, Single, Wide, Width},
+};
+
+/// Stores the results of a chunk, before which lies `before`.
+///
+/// Elements are pushed a second time: an accumulator for each element, to be merged with what lies
+/// before, would take the registers of several fields and a merge, which costs more than a push.
+#[cube]
+pub(super) fn store_results<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    loads: &Sequence<Loaded>,
+    learned: &Learned<N>,
+    before: Accumulator<N>,
+    chunk: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) {
+    match comptime![part.spec.access.direction] {
+        Direction::Along =>
+        {
+            #[unroll]
+            for k in 0..loads.len().comptime() {
+                let number = part.number(chunk, k);
+                let before_load = reducer.merge::<N>(before, *learned.before.index(k));
+                let all = results_along(
+                    before_load.resized::<Single>(),
+                    loads.index(k),
+                    number,
+                    part,
+                    reducer,
+                );
+                let valid = loads.index(k).valid;
+                store::<N>(results, output, all, part.place(number), valid, part);
+            }
+        }
+        Direction::Across => {
+            let mut running = reducer.merge::<N>(before, *learned.before.index(0usize));
+            #[unroll]
+            for k in 0..loads.len().comptime() {
+                let number = part.number(chunk, k);
+                let loaded = *loads.index(k);
+                if comptime![part.spec.exclusive] {
+                    let all = reducer.finish::<N>(running, number).resized::<Wide>();
+                    store::<N>(results, output, all, part.place(number), loaded.valid, part);
+                    running = push_loaded::<N>(running, loaded, reducer);
+                } else {
+                    running = push_loaded::<N>(running, loaded, reducer);
+                    let all = reducer.finish::<N>(running, number + 1).resized::<Wide>();
+                    store::<N>(results, output, all, part.place(number), loaded.valid, part);
+                }
+            }
+        }
+    }
+}
+
+/// The results of the elements of a load along the row, before which lies `before`.
+#[cube]
+fn results_along(
+    before: Accumulator<Single>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Results<Wide> {
+    let vector = comptime![part.spec.access.vector];
+    let exclusive = comptime![part.spec.exclusive];
+    let first = number * vector;
+    let mut running = before;
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+        for nth in 0..comptime![vector as u32] + part.share.unknown_zero() {
+            let pushed = push_at::<Single>(running, loaded, nth, part, reducer);
+            let count = first + nth as usize;
+            let result = if comptime![exclusive] {
+                reducer.finish::<Single>(running, count)
+            } else {
+                reducer.finish::<Single>(pushed, count + 1)
+            };
+            all = all.with_component(component_at_number(nth, part), result);
+            running = pushed;
+        }
+        all
+    } else {
+        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+        #[unroll]
+        for nth in 0..vector {
+            let component = comptime![component_of(nth, part.spec)];
+            let pushed = push_component::<Single>(running, loaded, component, reducer);
+            let result = if comptime![exclusive] {
+                reducer.finish::<Single>(running, first + nth)
+            } else {
+                reducer.finish::<Single>(pushed, first + nth + 1)
+            };
+            all = all.with_component(comptime![component as u32].runtime(), result);
+            running = pushed;
+        }
+        all
+    }
+}
+
+/// Stores the results of the load in this place of the row, if it is valid.
+#[cube]
+fn store<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    all: Results<Wide>,
+    place: usize,
+    valid: bool,
+    part: &Part<'_>,
+) {
+    let (geometry, tile) = (part.share.geometry, part.share.tile);
+    let vector = comptime![part.spec.access.vector];
+    let outer_dims = geometry.reduced.len().comptime();
+    let inner = match comptime![part.spec.access.direction] {
+        Direction::Along => output.inner,
+        Direction::Across => geometry.inner_target_stride,
+    };
+    let mut offset = tile.output;
+    match comptime![part.spec.access.direction] {
+        Direction::Along => {
+            if comptime![outer_dims > 0] {
+                let (outer, slot) = geometry.loads_per_inner.div_mod(place);
+                offset += strided(&geometry.reduced, &output.reduced, outer);
+                offset += slot * vector * inner;
+            } else {
+                offset += place * vector * inner;
+            }
+        }
+        Direction::Across => offset += strided(&geometry.reduced, &output.reduced, place),
+    }
+    let exists = tile.results > 0;
+    if valid && exists {
+        if results.vectors.is_some() {
+            results.vectors.put(offset / vector, all);
+        } else {
+            #[unroll]
+            for nth in 0..vector {
+                results.elements.put(offset + nth * inner, all.component(nth));
+            }
+        }
+    }
+}

@@ -1,0 +1,546 @@
+//! Scans: every operator at every position, in plans of any shape, along any axes, from both ends.
+
+use cubecl::{prelude::*, std::tensor::TensorHandle};
+use reduce_kernels::{
+    ArgMax, Device, ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum,
+    TensorDescription, cubecl,
+    operator::{Arity, Map, One, Parameters},
+    operators::{All, Any, ArgMin, CountNonzero, MaxWithIndex, MinMax},
+    planner::{
+        Access, Combine, Direction, Illegal, Numerics, PlanError, ProblemError, ScanPlan,
+        ScanProblem, ScheduleKind, choose_scan, force_scan, row_major_strides, span,
+    },
+    plans::{PlanStore, RecordedCall, TunedPlan},
+    scan::{
+        Scan, cumall, cumany, cummax, cummax_with_positions, cummean, cummin,
+        cummin_with_positions, cumprod, cumsum, cumvar, logcumsumexp, scan,
+    },
+    storage_type,
+};
+
+use crate::{
+    case::Case,
+    operators::{Checked, for_each_operator},
+    run::{
+        Asked, POISON, capable_device, decode, encode, read, sample, source, tensor, tensor_of,
+        tolerance,
+    },
+    segments::{ran, unravel},
+};
+
+/// From which end a scan goes, and whether it leaves out the element at a position.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Way {
+    exclusive: bool,
+    reverse: bool,
+}
+
+const FORWARD: Way = Way { exclusive: false, reverse: false };
+
+const WAYS: [Way; 4] = [
+    FORWARD,
+    Way { exclusive: true, reverse: false },
+    Way { exclusive: false, reverse: true },
+    Way { exclusive: true, reverse: true },
+];
+
+impl Way {
+    fn of<O: Operator<Inputs = One>, T: reduce_kernels::Input>(
+        self,
+        scan: Scan<'_, O, T>,
+    ) -> Scan<'_, O, T> {
+        let scan = if self.exclusive { scan.exclusive() } else { scan };
+        if self.reverse { scan.reverse() } else { scan }
+    }
+}
+
+/// Which result is a position, if one is.
+fn position<O: Operator>() -> Option<usize> {
+    let (name, is_arg) = (O::NAME, O::NAME.contains("arg"));
+    if is_arg { Some(0) } else { name.contains("with_index").then_some(1) }
+}
+
+/// Runs a scan into poisoned outputs with gaps, and compares each result with that of the host.
+/// Returns the bytes of the outputs.
+fn check<O: Checked>(
+    client: &Client,
+    case: &Case,
+    element: ElementType,
+    way: Way,
+    plan: Option<ScanPlan>,
+) -> Result<Vec<u8>, ReduceError> {
+    let dense = row_major_strides(&case.shape);
+    let strides: Vec<usize> = dense.iter().map(|stride| 2 * stride).collect();
+    check_into::<O>(client, case, element, way, plan, &strides)
+}
+
+/// [`check`] with outputs of these strides.
+fn check_into<O: Checked>(
+    client: &Client,
+    case: &Case,
+    element: ElementType,
+    way: Way,
+    plan: Option<ScanPlan>,
+    strides: &[usize],
+) -> Result<Vec<u8>, ReduceError> {
+    let data = sample::<O>(case, element, 11);
+    let input = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
+    let held = (span(&case.shape, strides).unwrap() + 1).max(2);
+    let device = capable_device(client);
+    let mut scanned = way.of(scan(O::operator(), &input).over(case.axes.as_slice()));
+    if let Some(plan) = plan {
+        scanned = scanned.plan_for(&device).with_plan(plan);
+    }
+    let told = plan.map_or("as chosen".into(), |plan| plan.to_string());
+    let types: Vec<ElementType> = O::Results::into_list(scanned.output_types()?);
+    let poisoned = |output: &ElementType| {
+        tensor_of(client, *output, &vec![POISON; held * output.bytes()], &case.shape, strides)
+    };
+    let outputs: Vec<TensorHandle> = types.iter().map(poisoned).collect();
+    let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
+    scanned.run_into(client, bindings)?;
+
+    let mut axes = case.axes.clone();
+    axes.sort_unstable();
+    let row: Vec<usize> = axes.iter().map(|&axis| case.shape[axis]).collect();
+    let len: usize = row.iter().product();
+    let kept: Vec<usize> = (0..case.shape.len()).filter(|axis| !axes.contains(axis)).collect();
+    let kept_shape: Vec<usize> = kept.iter().map(|&axis| case.shape[axis]).collect();
+    let mut all = Vec::new();
+    for (nth, (output, &of)) in outputs.iter().zip(&types).enumerate() {
+        let bytes = client.read_one(output.handle.clone()).expect("the device answers");
+        let bytes = &bytes[..held * of.bytes()];
+        let found = decode(of, bytes);
+        let mut written = vec![false; held];
+        for outer in 0..kept_shape.iter().product() {
+            let outer = unravel(outer, &kept_shape);
+            let at = |strides: &[usize], position: usize| -> usize {
+                let inner = unravel(position, &row);
+                let kept = kept.iter().zip(&outer).map(|(&axis, index)| strides[axis] * index);
+                let scanned = axes.iter().zip(&inner).map(|(&axis, index)| strides[axis] * index);
+                kept.chain(scanned).sum()
+            };
+            let values: Vec<f64> = (0..len).map(|nth| data[at(&case.strides, nth)]).collect();
+            for place in 0..len {
+                let (first, end) = match (way.reverse, way.exclusive) {
+                    (false, false) => (0, place + 1),
+                    (false, true) => (0, place),
+                    (true, false) => (place, len),
+                    (true, true) => (place + 1, len),
+                };
+                let offset = at(strides, place);
+                written[offset] = true;
+                let own = &values[first..end];
+                if own.is_empty() && !O::DEFINED_ON_EMPTY {
+                    let result = &bytes[offset * of.bytes()..(offset + 1) * of.bytes()];
+                    let is_written = result.iter().any(|&byte| byte != POISON);
+                    assert!(is_written, "{} {told}", O::NAME);
+                    continue;
+                }
+                let mut expected = O::naive(own)[nth];
+                if position::<O>() == Some(nth) {
+                    expected += first as f64;
+                }
+                let bound =
+                    tolerance(element, of, Asked::default(), own.len(), O::scale(own), expected);
+                let result = found[offset];
+                let same = result == expected || (result.is_nan() && expected.is_nan());
+                assert!(
+                    same || (result - expected).abs() <= bound,
+                    "{} of {element}: result {nth} at {place} of {outer:?} is {result}, expected \
+                     {expected} within {bound}\n{case:?} {way:?}\n{told}",
+                    O::NAME,
+                );
+            }
+        }
+        for (place, gap) in bytes.chunks(of.bytes()).enumerate() {
+            let untouched = gap.iter().all(|&byte| byte == POISON);
+            assert!(written[place] || untouched, "a gap is written: {case:?} {told}");
+        }
+        all.extend_from_slice(bytes);
+    }
+    Ok(all)
+}
+
+/// The problem of a case.
+fn problem_of<O: Checked>(case: &Case, element: ElementType) -> ScanProblem {
+    let x = TensorDescription::strided(element, case.shape.clone(), case.strides.clone());
+    scan(O::operator(), &x).over(case.axes.as_slice()).problem().unwrap()
+}
+
+/// Plans of every kind for a problem: units alone, lanes of a plane, several planes, units through
+/// shared memory, several rows in a cube, several cubes for a row.
+fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
+    let chosen = choose_scan(problem, device).unwrap().plan;
+    let plane = device.plane_size_min;
+    let (shared, planes) = (Combine::Shared, Combine::Plane { lanes: plane });
+    let shapes = [
+        (1, 32, shared, 1, 2),
+        (1, 32, shared, 3, 1),
+        (2, plane, Combine::Plane { lanes: 2 }, 1, 4),
+        (plane, 2, planes, 1, 1),
+        (plane, 2, planes, 2, 2),
+        (2 * plane, 2, planes, 1, 4),
+        (4 * plane, 1, planes, 1, 2),
+        (2 * plane, 1, planes, 4, 1),
+        (2, 8, shared, 1, 4),
+        (16, 4, shared, 1, 1),
+        (16, 2, shared, 5, 4),
+        (64, 1, shared, 1, 2),
+    ];
+    let planned = shapes.into_iter().map(|(units, outputs, combine, cubes, loads)| {
+        let mut plan = chosen;
+        plan.access = plan.access.with_loads_in_flight(loads);
+        (plan.units_per_output, plan.outputs_per_cube) = (units, outputs);
+        (plan.combine, plan.cubes_per_output) = (combine, cubes);
+        plan
+    });
+    planned.filter(|plan| plan.check(problem, device).is_ok()).collect()
+}
+
+/// Every operator along rows and across columns, as chosen.
+pub(crate) fn every_operator(client: &Client) {
+    for_each_operator!(O => {
+        for case in [Case::contiguous(&[3, 260], &[1]), Case::contiguous(&[130, 4], &[0])] {
+            ran::<O>(check::<O>(client, &case, ElementType::F32, FORWARD, None));
+        }
+    });
+}
+
+/// An operator in plans of every shape, from both ends. Chunks are many, and the last is not full.
+fn in_every_plan<O: Checked>(client: &Client, case: &Case, way: Way) -> usize {
+    let device = capable_device(client);
+    let problem = problem_of::<O>(case, ElementType::F32);
+    let plans = plans(&problem, &device);
+    let kinds: Vec<ScheduleKind> = plans.iter().map(ScanPlan::kind).collect();
+    for &plan in &plans {
+        check::<O>(client, case, ElementType::F32, way, Some(plan)).unwrap();
+    }
+    for kind in [ScheduleKind::Unit, ScheduleKind::Cube, ScheduleKind::Split] {
+        assert!(kinds.contains(&kind), "{kinds:?}");
+    }
+    plans.len()
+}
+
+/// Sums, several results, and accumulators of many fields, along rows by every plan.
+pub(crate) fn rows_by_every_plan(client: &Client) {
+    let rows = Case::contiguous(&[3, 1036], &[1]);
+    for way in [WAYS[0], WAYS[3]] {
+        assert_eq!(in_every_plan::<Sum>(client, &rows, way), 12);
+    }
+    in_every_plan::<MaxWithIndex>(client, &rows, WAYS[2]);
+    in_every_plan::<MeanVar>(client, &rows, WAYS[0]);
+    // Single elements.
+    in_every_plan::<Max>(client, &Case::contiguous(&[5, 333], &[1]), WAYS[1]);
+}
+
+/// The same across columns.
+pub(crate) fn columns_by_every_plan(client: &Client) {
+    let columns = Case::contiguous(&[517, 12], &[0]);
+    for way in [WAYS[0], WAYS[3]] {
+        in_every_plan::<Sum>(client, &columns, way);
+    }
+    in_every_plan::<ArgMin>(client, &columns, WAYS[2]);
+    in_every_plan::<MeanVar>(client, &columns, WAYS[0]);
+}
+
+/// Any strides of the input and of the outputs, any axes.
+pub(crate) fn every_layout(client: &Client) {
+    let cases = [
+        Case::contiguous(&[4, 6, 40], &[1]),
+        Case::contiguous(&[4, 6, 40], &[0, 2]),
+        Case::contiguous(&[4, 6, 40], &[2, 0, 1]),
+        Case::pitched(&[7, 45], 48, &[1]),
+        Case::pitched(&[45, 7], 8, &[0]),
+        Case::permuted(&[6, 50], &[1, 0], &[0]),
+        Case::permuted(&[6, 50], &[1, 0], &[0, 1]),
+        Case::permuted(&[3, 8, 20], &[2, 0, 1], &[0, 2]),
+        Case::sliced(&[9, 90], &[2, 3], &[1]),
+        Case::broadcast(&[5, 33], &[1], &[1]),
+        Case::broadcast(&[5, 33], &[0], &[0]),
+        Case::broadcast(&[4, 5, 6], &[1], &[0, 1]),
+    ];
+    for (nth, case) in cases.iter().enumerate() {
+        let way = WAYS[nth % WAYS.len()];
+        check::<Sum>(client, case, ElementType::F32, way, None).unwrap();
+        check::<ArgMax>(client, case, ElementType::F32, way, None).unwrap();
+        // Outputs without gaps take vectors, and those whose last axis is the outermost do not.
+        let dense = row_major_strides(&case.shape);
+        check_into::<Sum>(client, case, ElementType::F32, way, None, &dense).unwrap();
+        let reversed: Vec<usize> = case.shape.iter().rev().copied().collect();
+        let reversed: Vec<usize> = row_major_strides(&reversed).into_iter().rev().collect();
+        check_into::<Sum>(client, case, ElementType::F32, way, None, &reversed).unwrap();
+    }
+}
+
+/// Types as reductions have them.
+pub(crate) fn every_type(client: &Client) {
+    let case = Case::contiguous(&[3, 200], &[1]);
+    ran::<Sum>(check::<Sum>(client, &case, ElementType::F16, FORWARD, None));
+    ran::<Mean>(check::<Mean>(client, &case, ElementType::BF16, FORWARD, None));
+    ran::<Sum>(check::<Sum>(client, &case, ElementType::F64, WAYS[3], None));
+    ran::<Sum>(check::<Sum>(client, &case, ElementType::I32, FORWARD, None));
+    ran::<MinMax>(check::<MinMax>(client, &case, ElementType::I64, FORWARD, None));
+    ran::<MaxWithIndex>(check::<MaxWithIndex>(client, &case, ElementType::U8, FORWARD, None));
+    ran::<CountNonzero>(check::<CountNonzero>(client, &case, ElementType::Bool, WAYS[1], None));
+    ran::<All>(check::<All>(client, &case, ElementType::I8, FORWARD, None));
+}
+
+/// What the functions compute, known without an oracle.
+pub(crate) fn functions(client: &Client) {
+    let x = tensor(client, &[1f32, -2.0, 4.0, 3.0], &[4], &[1]);
+    let floats =
+        |result: Result<TensorHandle, ReduceError>| read::<f32>(client, &result.unwrap(), 4);
+    assert_eq!(floats(cumsum(client, &x, 0)), [1.0, -1.0, 3.0, 6.0]);
+    assert_eq!(floats(cumprod(client, &x, 0)), [1.0, -2.0, -8.0, -24.0]);
+    assert_eq!(floats(cummax(client, &x, 0)), [1.0, 1.0, 4.0, 4.0]);
+    assert_eq!(floats(cummin(client, &x, 0)), [1.0, -2.0, -2.0, -2.0]);
+    assert_eq!(floats(cummean(client, &x, 0)), [1.0, -0.5, 1.0, 1.5]);
+    assert_eq!(floats(cumvar(client, &x, 0, 0.0)), [0.0, 2.25, 6.0, 5.25]);
+    let (values, positions) = cummax_with_positions(client, &x, 0).unwrap();
+    assert_eq!(floats(Ok(values)), [1.0, 1.0, 4.0, 4.0]);
+    assert_eq!(read::<u32>(client, &positions, 4), [0, 0, 2, 2]);
+    let (values, positions) = cummin_with_positions(client, &x, 0).unwrap();
+    assert_eq!(floats(Ok(values)), [1.0, -2.0, -2.0, -2.0]);
+    assert_eq!(read::<u32>(client, &positions, 4), [0, 1, 1, 1]);
+    let logarithms = floats(logcumsumexp(client, &x, 0));
+    let expected = (1f64.exp() + (-2f64).exp()).ln() as f32;
+    assert!((logarithms[1] - expected).abs() < 1e-6, "{logarithms:?}");
+    let truths = tensor(client, &[0i32, 1, 0, 1], &[2, 2], &[2, 1]);
+    let told = |result: Result<TensorHandle, ReduceError>| {
+        let result = result.unwrap();
+        let bytes = client.read_one(result.handle.clone()).unwrap();
+        let of = reduce_kernels::element_type(result.dtype).unwrap();
+        decode(of, &bytes[..4 * of.bytes()])
+    };
+    // WGSL has no bools in buffers.
+    if capable_device(client).has(ElementType::Bool) {
+        assert_eq!(told(cumany(client, &truths, ..)), [0.0, 1.0, 1.0, 1.0]);
+        assert_eq!(told(cumall(client, &truths, 0)), [0.0, 1.0, 0.0, 1.0]);
+    }
+    let any = scan(Any, &truths).output_type(ElementType::I32).run(client).unwrap();
+    assert_eq!(read::<i32>(client, &any, 4), [0, 1, 1, 1]);
+    let all = scan(All, &truths).over(0).output_type(ElementType::I32).run(client).unwrap();
+    assert_eq!(read::<i32>(client, &all, 4), [0, 1, 0, 1]);
+    // A map of one's own.
+    let squares = scan(Sum, &x).mapped(Square).exclusive().run(client).unwrap();
+    assert_eq!(floats(Ok(squares)), [0.0, 1.0, 5.0, 21.0]);
+    // Results before any element.
+    let before = scan(Max, &x).exclusive().run(client).unwrap();
+    assert_eq!(floats(Ok(before)), [f32::NEG_INFINITY, 1.0, 1.0, 4.0]);
+    let means = floats(scan(Mean, &x).exclusive().reverse().run(client));
+    assert!(means[3].is_nan() && means[..3] == [5.0 / 3.0, 3.5, 3.0], "{means:?}");
+}
+
+/// The square of an element.
+#[derive(Clone, Copy)]
+struct Square;
+
+#[cube]
+impl Map for Square {
+    type Inputs = One;
+
+    const NAME: &'static str = "square";
+    const TYPES: fn(ElementType) -> Option<ElementType> = Some;
+
+    fn map<E: Float, N: Size>(value: Vector<E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        value * value
+    }
+}
+
+/// The results may take the place of the elements, whatever plan reads these again.
+pub(crate) fn in_place(client: &Client) {
+    let device = capable_device(client);
+    for (case, axis) in
+        [(Case::contiguous(&[3, 1036], &[1]), 1), (Case::contiguous(&[517, 12], &[0]), 0)]
+    {
+        let problem = problem_of::<Sum>(&case, ElementType::F32);
+        for plan in plans(&problem, &device) {
+            let data: Vec<f32> = (0..case.span()).map(|nth| (nth % 7) as f32 - 3.0).collect();
+            let x = tensor(client, &data, &case.shape, &case.strides);
+            let expected = scan(Sum, &x).over(axis).run(client).unwrap();
+            let expected = read::<f32>(client, &expected, data.len());
+            let scanned = scan(Sum, &x).over(axis).plan_for(&device).with_plan(plan);
+            scanned.run_into(client, x.clone().binding()).unwrap();
+            assert_eq!(read::<f32>(client, &x, data.len()), expected, "{plan}");
+        }
+    }
+}
+
+/// Rows of one element and of none, no axes, no dimensions.
+pub(crate) fn at_the_edges(client: &Client) {
+    for way in WAYS {
+        for case in [
+            Case::contiguous(&[3, 1], &[1]),
+            Case::contiguous(&[1, 4], &[0]),
+            Case::contiguous(&[5], &[]),
+            Case::contiguous(&[], &[]),
+            Case::contiguous(&[1], &[0]),
+            Case::contiguous(&[2], &[0]),
+        ] {
+            check::<Sum>(client, &case, ElementType::F32, way, None).unwrap();
+            check::<ArgMax>(client, &case, ElementType::F32, way, None).unwrap();
+        }
+        for case in [Case::contiguous(&[3, 0], &[1]), Case::contiguous(&[0, 3], &[1])] {
+            // An extremum of no elements is an error of a reduction. Here, nothing is asked for.
+            check::<Max>(client, &case, ElementType::F32, way, None).unwrap();
+        }
+    }
+    let none = tensor::<f32>(client, &[], &[0, 4], &[4, 1]);
+    assert_eq!(cummax(client, &none, 0).unwrap().shape()[..], [0, 4]);
+}
+
+/// NaN and infinities hold from their position on, and nothing before it knows of them.
+pub(crate) fn not_numbers(client: &Client) {
+    let device = capable_device(client);
+    let mut data = vec![1f32; 1036];
+    (data[517], data[700]) = (f32::NAN, f32::INFINITY);
+    let x = tensor(client, &data, &[1036], &[1]);
+    let case = Case::contiguous(&[1036], &[0]);
+    let mut all: Vec<Option<ScanPlan>> =
+        plans(&problem_of::<Sum>(&case, ElementType::F32), &device).into_iter().map(Some).collect();
+    all.push(None);
+    for plan in all {
+        let with = |plan: Option<ScanPlan>| {
+            let sums = scan(Sum, &x);
+            match plan {
+                Some(plan) => sums.plan_for(&device).with_plan(plan),
+                None => sums,
+            }
+        };
+        let sums = read::<f32>(client, &with(plan).run(client).unwrap(), 1036);
+        for (nth, &sum) in sums.iter().enumerate() {
+            let expected = (nth + 1) as f32;
+            assert!(if nth < 517 { sum == expected } else { sum.is_nan() }, "{nth}: {sum}");
+        }
+        let reverse = read::<f32>(client, &with(plan).reverse().run(client).unwrap(), 1036);
+        for (nth, &sum) in reverse.iter().enumerate() {
+            let expected = if nth > 700 { (1036 - nth) as f32 } else { f32::INFINITY };
+            assert!(if nth > 517 { sum == expected } else { sum.is_nan() }, "{nth}: {sum}");
+        }
+    }
+    // A later element does not replace the first NaN, nor does a greater number.
+    let (values, positions) = cummax_with_positions(client, &x, 0).unwrap();
+    let values = read::<f32>(client, &values, 1036);
+    let positions = read::<u32>(client, &positions, 1036);
+    assert_eq!((values[516], positions[516]), (1.0, 0));
+    assert!(values[517..].iter().all(|value| value.is_nan()));
+    assert!(positions[517..].iter().all(|&position| position == 517));
+}
+
+/// Rounding errors grow with the logarithm of the length, in plans that take many chunks.
+pub(crate) fn long_sums(client: &Client) {
+    let device = capable_device(client);
+    let len = 1 << 18;
+    let data: Vec<f32> = (0..len).map(|nth| 0.1 + (nth % 10) as f32 * 0.01).collect();
+    let case = Case::contiguous(&[len], &[0]);
+    let x = tensor(client, &data, &case.shape, &case.strides);
+    let mut running = 0f64;
+    let exact: Vec<f64> = data
+        .iter()
+        .map(|&value| {
+            running += f64::from(value);
+            running
+        })
+        .collect();
+    let problem = problem_of::<Sum>(&case, ElementType::F32);
+    let mut plan = choose_scan(&problem, &device).unwrap().plan;
+    (plan.units_per_output, plan.outputs_per_cube, plan.cubes_per_output) = (16, 2, 1);
+    plan.combine = Combine::Shared;
+    plan.access = Access::new(Direction::Along).with_vector(4);
+    assert!(plan.chunks(&problem) >= 256 * u64::from(ScanPlan::CHUNKS_PER_TOTAL), "{plan}");
+    let mut split = plan;
+    split.cubes_per_output = 7;
+    for plan in [plan, split] {
+        let sums = scan(Sum, &x).plan_for(&device).with_plan(plan).run(client).unwrap();
+        let sums = read::<f32>(client, &sums, len);
+        for (nth, (&sum, &exact)) in sums.iter().zip(&exact).enumerate() {
+            // Of a chain of 4096 chunks, the error would be hundreds of units.
+            let bound = 24.0 * f64::from(f32::EPSILON) * exact;
+            assert!((f64::from(sum) - exact).abs() <= bound, "{nth}: {sum} of {exact} by {plan}");
+        }
+    }
+    // Means and variances far from zero.
+    let shifted: Vec<f32> = (0..5000).map(|nth| 1e6 + (nth % 4) as f32).collect();
+    let x = tensor(client, &shifted, &[5000], &[1]);
+    let variances = read::<f32>(client, &cumvar(client, &x, 0, 0.0).unwrap(), 5000);
+    assert!((variances[4999] - 1.25).abs() < 1e-4, "{}", variances[4999]);
+}
+
+/// Bits of a row depend on nothing else where that is asked for, and are the same on every run.
+pub(crate) fn same_bits(client: &Client) {
+    let data: Vec<f32> = (0..8 * 3000).map(|nth| ((nth * 7919) % 1000) as f32 * 0.37).collect();
+    let rows = |count: usize| -> Vec<u32> {
+        let x = tensor(client, &data[..count * 3000], &[count, 3000], &[3000, 1]);
+        let sums = scan(Sum, &x).over(1).numerics(Numerics::BatchInvariant);
+        read::<u32>(client, &sums.run(client).unwrap(), count * 3000)
+    };
+    let all = rows(8);
+    assert_eq!(all[..3000], rows(1));
+    assert_eq!(all, rows(8));
+    // Exact operators have the same bits in every plan, and so may be reproducible.
+    let x = tensor(client, &data, &[8, 3000], &[3000, 1]);
+    let exact = scan(Max, &x).over(1).numerics(Numerics::Reproducible).run(client).unwrap();
+    let usual = cummax(client, &x, 1).unwrap();
+    assert_eq!(read::<f32>(client, &exact, 24_000), read::<f32>(client, &usual, 24_000));
+    let refused = scan(Sum, &x).numerics(Numerics::Reproducible).run(client).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
+
+/// What is refused before any launch, and what a scan tells of itself.
+pub(crate) fn contract(client: &Client) {
+    let x = tensor(client, &[1f32; 24], &[4, 6], &[6, 1]);
+    let kind = |error: ReduceError| error.kind();
+    assert_eq!(kind(cumsum(client, &x, 2).unwrap_err()), ErrorKind::Shape);
+    assert_eq!(kind(cumsum(client, &x, [1, 1]).unwrap_err()), ErrorKind::Shape);
+    let variances = cumvar(client, &x, 1, f64::NAN).unwrap_err();
+    assert_eq!(variances.kind(), ErrorKind::Parameter, "{variances}");
+    let into = |shape: &[usize], strides: &[usize], held: usize| {
+        let output = tensor(client, &vec![0f32; held], shape, strides);
+        scan(Sum, &x).over(1).run_into(client, output.binding()).unwrap_err()
+    };
+    assert_eq!(into(&[6, 4], &[4, 1], 24).kind(), ErrorKind::Shape);
+    assert_eq!(into(&[4, 6], &[6, 1], 20).kind(), ErrorKind::Buffer);
+    let overlapping = into(&[4, 6], &[0, 1], 24);
+    let found = source::<ProblemError>(&overlapping);
+    assert!(matches!(found, Some(ProblemError::OutputOverlaps { .. })), "{overlapping}");
+    let short =
+        TensorHandle::new(x.handle.clone(), [4, 1000], [1000, 1], storage_type(ElementType::F32));
+    assert_eq!(scan(Sum, &short).check(client).unwrap_err().kind(), ErrorKind::Buffer);
+
+    // Plans: chosen, forced, stored, refused.
+    let scanned = scan(Sum, &x).over(1);
+    let choice = scanned.choose(client).unwrap();
+    assert_eq!(scanned.plan(client).unwrap().plan, choice.plan);
+    let device = capable_device(client);
+    let problem = scanned.problem().unwrap();
+    let mut forced = force_scan(ScheduleKind::Unit, &problem, &device).unwrap();
+    let by_force = scanned.clone().with_plan(forced).run(client).unwrap();
+    assert_eq!(read::<f32>(client, &by_force, 6), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
+    forced.access = forced.access.with_loads_in_flight(3);
+    let unfit = scanned.clone().with_plan(forced).run(client).unwrap_err();
+    let reason = Illegal::ScanAccess;
+    assert!(
+        matches!(source::<PlanError>(&unfit), Some(PlanError::Unfit { reason: r, .. })
+        if *r == reason),
+        "{unfit}"
+    );
+    let own = reduce_kernels::device_of(client);
+    let mut stored = choice.plan;
+    stored.outputs_per_cube = (stored.outputs_per_cube / 2).max(1);
+    let mut store = PlanStore::new(&own);
+    store.insert(&problem, &own, TunedPlan::new(stored, 10, 20)).unwrap();
+    assert_eq!(scanned.clone().with_plans(&store).plan(client).unwrap().plan, stored);
+
+    // Without a tensor, and as data.
+    let x = TensorDescription::row_major(ElementType::F16, [64, 1000]);
+    let described = scan(MaxWithIndex, &x).over(1).exclusive().reverse();
+    assert_eq!(described.output_types().unwrap(), (ElementType::F16, ElementType::U32));
+    let line = described.record().unwrap().to_json();
+    let RecordedCall::Scan(read) = RecordedCall::parse(&line).unwrap() else { panic!("{line}") };
+    assert_eq!(read.problem::<MaxWithIndex>().unwrap(), described.problem().unwrap());
+    assert!(read.problem::<Sum>().is_err());
+    assert_eq!(read.to_string(), "exclusive reverse scan of max_with_index f16 [64, 1000] axis 1");
+    let wide = scan(Sum, &x).output_type(ElementType::F32).accumulate_in(ElementType::F64);
+    assert_eq!(wide.output_types().unwrap(), ElementType::F32);
+}
