@@ -68,7 +68,7 @@ pub fn scan<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Scan
 /// [`TensorDescription`](crate::TensorDescription), it cannot run, but answers everything else.
 #[must_use = "a scan does nothing until it is run"]
 pub struct Scan<'a, O, T> {
-    reduction: Reduction<'a, O, T>,
+    pub(crate) reduction: Reduction<'a, O, T>,
     exclusive: bool,
     reverse: bool,
     plan: Option<ScanPlan>,
@@ -220,7 +220,7 @@ impl<'a, O: Operator<Inputs = One>, T: Input> Scan<'a, O, T> {
     }
 
     /// The call. `output` is the strides and the alignment of supplied outputs.
-    fn call(
+    pub(crate) fn call(
         &self,
         output: Option<(Vec<usize>, usize)>,
     ) -> Result<Call<'_, ScanRequest<'_>>, ReduceError> {

@@ -17,6 +17,7 @@ use crate::{
     list::{AppliedList, ListReduction, ListSelections},
     operator::{Apply, One, Operator},
     reduction::Reduction,
+    scan::Scan,
     segments::SegmentedReduction,
     top_k::{MaskedTopK, TopK},
 };
@@ -236,6 +237,20 @@ impl<O: Operator, T: Input> WarmUp for SegmentedReduction<'_, O, T> {
         let second = self.reduction.second.map(|second| stand_in(client, second)).transpose()?;
         let members = MemberStandIns::of(client, &self.members)?;
         self.call(None)?.run(client, &input, second.as_ref(), members.members())?;
+        Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call(None)?.has_new_kernels(client)
+    }
+}
+
+impl<O: Operator<Inputs = One>, T: Input> WarmUp for Scan<'_, O, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let input = stand_in(client, self.reduction.input)?;
+        self.call(None)?.run(client, &input)?;
         Ok(())
     }
 

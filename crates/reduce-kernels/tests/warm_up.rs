@@ -26,7 +26,9 @@ use reduce_kernels::{
     partials::{ShardSpec, merge_partials},
     planner::SegmentsMerge,
     plans::{Numerics, RecordedCall},
-    reduce, storage_type,
+    reduce,
+    scan::scan,
+    storage_type,
     top_k::{largest, smallest, top_k},
     warm_up::{WarmUp, warm_up, would_compile},
 };
@@ -307,6 +309,13 @@ fn answers_are_those_of_cubecl(client: &Client) {
         Box::new(reduce(Sum, &long).over(0).segments(&wide_offsets)),
         Box::new(reduce(var, &cube).over(1).segments(&offsets)),
         Box::new(reduce_pair(cosine, &long, &row).over(1).segments(&offsets)),
+        Box::new(scan(Sum, &long).over(1)),
+        Box::new(scan(Sum, &long).over(0)),
+        Box::new(scan(Sum, &long).over(1).exclusive()),
+        Box::new(scan(Sum, &long).over(1).reverse()),
+        Box::new(scan(Sum, &wide).over(1)),
+        Box::new(scan(var, &cube).over(1)),
+        Box::new(scan(ArgMax, &cube).over([2, 0])),
         Box::new(largest(5, &long).over(1)),
         Box::new(smallest(7, &long).over(1)),
         Box::new(largest(300, &long).over(1)),
@@ -412,6 +421,8 @@ fn recorded_calls_answer(client: &Client) {
     let RecordedCall::Segments(recorded_segments) = segments.record().unwrap() else {
         panic!("another kind")
     };
+    let sums = scan(NormL1, &x).over(1);
+    let RecordedCall::Scan(recorded_sums) = sums.record().unwrap() else { panic!("another kind") };
     let mask = largest(3, &x).over(0).masked(0.0);
     let RecordedCall::List(recorded_norms) = norms.record().unwrap() else {
         panic!("another kind")
@@ -431,17 +442,18 @@ fn recorded_calls_answer(client: &Client) {
             recorded_clipped.would_compile::<NormL1, ClippedToNorm>(client),
             recorded_best.would_compile(client),
             recorded_segments.would_compile::<NormL1>(client),
+            recorded_sums.would_compile::<NormL1>(client),
             recorded_mask.would_compile(client),
         ]
         .map(Result::unwrap)
     };
-    assert_eq!(answers(), [true; 7]);
-    let calls: [&dyn WarmUp; 6] = [&rows, &softmax, &norms, &clipped, &best, &segments];
+    assert_eq!(answers(), [true; 8]);
+    let calls: [&dyn WarmUp; 7] = [&rows, &softmax, &norms, &clipped, &best, &segments, &sums];
     warm_up(client, &calls, |_| ()).unwrap();
     // The launch after the selection of a mask has a kernel of its own.
-    assert_eq!(answers(), [false, false, false, false, false, false, true]);
+    assert_eq!(answers(), [false, false, false, false, false, false, false, true]);
     warm_up(client, &[&mask], |_| ()).unwrap();
-    assert_eq!(answers(), [false; 7]);
+    assert_eq!(answers(), [false; 8]);
     let other = recorded_rows.would_compile::<Sum>(client).unwrap_err();
     assert_eq!(other.kind(), ErrorKind::Arguments, "{other}");
 }

@@ -14,6 +14,7 @@ use reduce_kernels::{
     planner::{AppliedKind, PlanError, ScheduleKind, force_applied, row_major_strides},
     quantiles::median,
     reduce,
+    scan::{cummax, cumsum},
     testing::widest_plans,
     top_k::{Selected, top_k},
 };
@@ -150,6 +151,10 @@ pub(crate) fn every_other_call(client: &Client) {
     let norm = input(client, &[5, 3000]);
     check(client, std::slice::from_ref(&norm), "layer_norm as chosen", || {
         vec![LayerNorm { eps: 1e-5 }.of(&norm, 1).run(client).unwrap()]
+    });
+    let rows = input(client, &[2, 60_000]);
+    check(client, std::slice::from_ref(&rows), "a scan by several cubes", || {
+        vec![cumsum(client, &rows, 1).unwrap(), cummax(client, &rows, 0).unwrap()]
     });
     let long = input(client, &[2, 300_000]);
     check(client, std::slice::from_ref(&long), "a selection by several cubes", || {

@@ -21,6 +21,7 @@ use reduce_kernels::{
         stop_recording, stop_using_plans, stop_using_profile, use_plans, use_profile,
     },
     reduce,
+    scan::scan,
     top_k::largest,
 };
 
@@ -443,6 +444,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         list().run(client).unwrap();
         clipped().run(client).unwrap();
         largest(3, x).over(1).run(client).unwrap();
+        scan(Sum, x).over(0).exclusive().run(client).unwrap();
     }
     let plan = list().choose(client).unwrap().plan;
     list().with_plan(plan).run(client).unwrap();
@@ -461,6 +463,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         "norm_l2 of 2 tensors of 39178 elements".to_owned(),
         "scaled after norm_l2 of 2 tensors of 39178 elements".to_owned(),
         "top_k 3 of f32 [37, 1031] axis 1".to_owned(),
+        "exclusive scan of sum f32 [37, 1031] axis 0".to_owned(),
     ];
     assert_eq!(lines, expected);
     for call in &found {
@@ -475,6 +478,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         RecordedCall::List(of_list),
         RecordedCall::ListApplication(of_clipped),
         RecordedCall::TopK(of_top_k),
+        RecordedCall::Scan(of_scan),
     ] = &found[..]
     else {
         panic!("{found:?}")
@@ -489,6 +493,7 @@ pub(crate) fn recorded_calls(client: &Client) {
     assert_eq!(of_list.problem::<NormL2>(), list().problem());
     assert_eq!(of_clipped.problem::<NormL2, Scaled>(), clipped().problem(false));
     assert_eq!(of_top_k.problem(), largest(3, x).over(1).problem());
+    assert_eq!(of_scan.problem::<Sum>(), scan(Sum, x).over(0).exclusive().problem());
     let message = "the recorded call is by `norm_l2`, not by `sum`";
     let refused = |error: ReduceError| (error.kind(), error.to_string());
     let expected = (ErrorKind::Arguments, message.to_owned());
