@@ -140,6 +140,9 @@ mod documents {
     #[doc = include_str!("../../../docs/SEGMENTS.md")]
     struct Segments;
 
+    #[doc = include_str!("../../../docs/SCANS.md")]
+    struct Scans;
+
     #[cfg(feature = "serde")]
     #[doc = include_str!("../../../docs/TUNING.md")]
     struct Tuning;

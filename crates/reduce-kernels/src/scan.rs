@@ -1,7 +1,7 @@
 //! Scans: the results of a reduction at each of its positions, such as running sums.
 //!
-//! Any operator that [`reduce`](crate::reduce) takes can be scanned: the result at a position is that
-//! of the elements up to it.
+//! Any operator that [`reduce`](crate::reduce) takes can be scanned: the result at a position is
+//! that of the elements up to it.
 //!
 //! ```no_run
 //! use reduce_kernels::{
@@ -44,8 +44,9 @@ use crate::{
     recorded::{RecordedCall, RecordedScan},
 };
 
-/// Starts a scan of `input` with `operator`: over all axes in row-major order, unless told otherwise.
-/// The results have the shape of the input, and the types that the operator's reduction has.
+/// Starts a scan of `input` with `operator`: over all axes in row-major order, unless told
+/// otherwise. The results have the shape of the input, and the types that the operator's reduction
+/// has.
 ///
 /// ```no_run
 /// # use reduce_kernels::{
@@ -244,8 +245,8 @@ impl<O: Operator<Inputs = One>> Scan<'_, O, TensorHandle> {
         Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
 
-    /// Launches the scan into `output`: a tensor of the input's shape, or a tuple of tensors, one for
-    /// each result, that have the same strides. Does not wait for it.
+    /// Launches the scan into `output`: a tensor of the input's shape, or a tuple of tensors, one
+    /// for each result, that have the same strides. Does not wait for it.
     ///
     /// Strides are arbitrary, but no two elements may share a place. A binding does not carry an
     /// element type: its elements must be of [`output_types`](Self::output_types). An output may be
@@ -283,11 +284,14 @@ impl<O: Operator<Inputs = One>> Scan<'_, O, TensorHandle> {
 
 /// Defines functions for scans of one operator.
 macro_rules! functions {
-    ($($(#[$doc:meta])* $name:ident($operator:expr $(, $parameter:ident: $type:ty)?) -> $result:ty;)*) => {$(
+    ($(
+        $(#[$doc:meta])*
+        $name:ident($operator:expr $(, $parameter:ident: $type:ty)?) -> $result:ty;
+    )*) => {$(
         $(#[$doc])*
         ///
-        /// `axes` is an axis, or axes that are scanned in their row-major order. The results are new
-        /// row-major tensors of the input's shape. [`scan()`] offers the rest: other types,
+        /// `axes` is an axis, or axes that are scanned in their row-major order. The results are
+        /// new row-major tensors of the input's shape. [`scan()`] offers the rest: other types,
         /// exclusive and reverse scans, outputs of your own, plans.
         ///
         /// # Errors

@@ -2,10 +2,10 @@
 //!
 //! [`call`] is the path, which all kinds of task share: a task is stated as a problem, the problem
 //! gets a plan, the plan becomes launches, and [`cache`] keeps them under the task. A kind of task
-//! is a folder here: [`reduce`], [`apply`], [`list`], [`segments`] and [`top_k`]. Each holds its
-//! request as plain data, says how the request is stated and launched, and launches it with
-//! [`bound`] buffers and [`scratch`] memory. A task that launches another one holds it as it was
-//! prepared.
+//! is a folder here: [`reduce`], [`apply`], [`list`], [`scan`], [`segments`] and [`top_k`]. Each
+//! holds its request as plain data, says how the request is stated and launched, and launches it
+//! with [`bound`] buffers and [`scratch`] memory. A task that launches another one holds it as it
+//! was prepared.
 //!
 //! [`settings`] holds what the process has set for each device: its profile, stored plans, and
 //! recording. [`client`] reads what a device can do, and [`types`] says which types it computes

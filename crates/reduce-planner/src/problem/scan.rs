@@ -63,8 +63,8 @@ impl ScanProblem {
     /// # Errors
     ///
     /// An axis that is out of range or repeated, strides of another rank than the shape, spans that
-    /// overflow, and outputs of which two elements may share a place. An axis without elements is no
-    /// error, because there are no results then.
+    /// overflow, and outputs of which two elements may share a place. An axis without elements is
+    /// no error, because there are no results then.
     pub fn new(
         operator: OperatorClass,
         input: &InputSpec<'_>,

@@ -80,9 +80,9 @@ pub enum ScanReason {
 ///
 /// # Errors
 ///
-/// The description of the device makes no sense, the device lacks an element type, wide indices or a
-/// grid of as many cubes as there are rows, or the problem asks for numerics that its operator does
-/// not have.
+/// The description of the device makes no sense, the device lacks an element type, wide indices or
+/// a grid of as many cubes as there are rows, or the problem asks for numerics that its operator
+/// does not have.
 pub fn choose_scan(problem: &ScanProblem, device: &Device) -> Result<Choice<ScanPlan>, PlanError> {
     // 1. No plan can mend a type that the device lacks, or indices that are too narrow.
     check_device(problem, device)?;

@@ -23,9 +23,9 @@ use crate::{
 
 /// What will be launched for a scan on a device.
 ///
-/// The units of an output take a chunk of its row at a time. Along the scanned axis, load number `k`
-/// of all of them comes before the next: neighbouring units read neighbouring vectors. Across, each
-/// unit takes as many neighbouring elements of its columns as it has loads in flight.
+/// The units of an output take a chunk of its row at a time. Along the scanned axis, load number
+/// `k` of all of them comes before the next: neighbouring units read neighbouring vectors. Across,
+/// each unit takes as many neighbouring elements of its columns as it has loads in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -176,13 +176,13 @@ impl ScanPlan {
         records.saturating_mul(outputs).saturating_mul(accumulator)
     }
 
-    /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`] and
-    /// [`force_scan`](super::force_scan) always do.
+    /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`]
+    /// and [`force_scan`](super::force_scan) always do.
     ///
     /// # Errors
     ///
-    /// The plan is of another version, the device lacks what the problem needs, the problem asks for
-    /// numerics that its operator does not have, or the plan breaks a rule.
+    /// The plan is of another version, the device lacks what the problem needs, the problem asks
+    /// for numerics that its operator does not have, or the plan breaks a rule.
     pub fn check(&self, problem: &ScanProblem, device: &Device) -> Result<(), PlanError> {
         if self.version != Self::VERSION {
             return Err(PlanError::Version { found: self.version, expected: Self::VERSION });

@@ -13,10 +13,10 @@ use crate::{
 
 /// What lies before the next chunk.
 ///
-/// Were each chunk merged with all before it, the rounding error of a sum would grow with the number
-/// of chunks. So only a few chunks are added up like this. Their total then moves to the tree of
-/// pairwise summation, and what lies before is merged from its levels anew, in the order of the row.
-/// All units carry the same: merging costs less than telling each other.
+/// Were each chunk merged with all before it, the rounding error of a sum would grow with the
+/// number of chunks. So only a few chunks are added up like this. Their total then moves to the
+/// tree of pairwise summation, and what lies before is merged from its levels anew, in the order of
+/// the row. All units carry the same: merging costs less than telling each other.
 #[derive(CubeType)]
 pub(super) struct Carry<N: Width> {
     /// What lies before the next chunk.

@@ -109,7 +109,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not valid.
+    /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not
+    /// valid.
     fn issue(&self, chunk: usize) -> Sequence<Loaded> {
         let count = self.share.geometry.loads_per_tile;
         let mut loads = Sequence::<Loaded>::new();
@@ -167,8 +168,8 @@ pub(crate) fn scan_rows(
     }
 }
 
-/// Accumulates the part of each row that a cube has. Those of cube `c` start at `c * outputs`, in the
-/// order of the canonical kept dimensions.
+/// Accumulates the part of each row that a cube has. Those of cube `c` start at `c * outputs`, in
+/// the order of the canonical kept dimensions.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_parts(
     _types: &KernelTypes,
