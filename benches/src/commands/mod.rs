@@ -9,6 +9,7 @@ mod pairs;
 mod regret;
 mod regret_report;
 mod report;
+mod scans;
 mod segments;
 mod serving;
 mod shards;
@@ -34,6 +35,7 @@ pub(crate) enum Command {
     Regret(regret::Arguments),
     RegretReport(regret_report::Arguments),
     Report(report::Arguments),
+    Scans(scans::Arguments),
     Segments(segments::Arguments),
     Serving(serving::Arguments),
     Shards(shards::Arguments),
@@ -54,6 +56,7 @@ impl Command {
             Self::Regret(arguments) => regret::command(arguments),
             Self::RegretReport(arguments) => regret_report::command(arguments),
             Self::Report(arguments) => report::command(arguments),
+            Self::Scans(arguments) => scans::command(arguments),
             Self::Segments(arguments) => segments::command(arguments),
             Self::Serving(arguments) => serving::command(arguments),
             Self::Shards(arguments) => shards::command(arguments),

@@ -1,6 +1,6 @@
 //! Scans: the results of a reduction at each of its positions, such as running sums.
 //!
-//! Any operator that [`reduce`](crate::reduce) takes can be scanned: the result at a position is
+//! Any operator that [`reduce`] takes can be scanned: the result at a position is
 //! that of the elements up to it.
 //!
 //! ```no_run
