@@ -134,7 +134,16 @@ fn choices_are_explained() {
 #[test]
 fn every_choice_may_run() {
     for device in Device::presets().filter_map(Device::preset) {
-        for shape in [[1, 1], [1, 1 << 20], [1 << 16, 3], [7, 4097], [333, 128], [4096, 4096]] {
+        for shape in [
+            [0, 5],
+            [5, 0],
+            [1, 1],
+            [1, 1 << 20],
+            [1 << 16, 3],
+            [7, 4097],
+            [333, 128],
+            [4096, 4096],
+        ] {
             for axis in [0, 1] {
                 for numerics in [Numerics::Deterministic, Numerics::BatchInvariant] {
                     let problem = sums(&shape, axis).with_numerics(numerics);
@@ -155,6 +164,14 @@ fn batches_make_no_difference() {
         chosen(&problem, &device)
     };
     assert_eq!(plan(1), plan(4096));
+    // Columns are read in vectors where these divide them. A column does not know.
+    let of_columns = |columns: usize| {
+        let problem = sums(&[1 << 16, columns], 0).with_numerics(Numerics::BatchInvariant);
+        let plan = chosen(&problem, &device);
+        (plan.units_per_output, plan.access.loads_in_flight, plan.cubes_per_output)
+    };
+    assert_eq!(of_columns(2), of_columns(4096));
+    assert_eq!(of_columns(9), of_columns(4096));
     assert_eq!(plan(1).cubes_per_output, 1);
     let free = chosen(&sums(&[1, 1 << 16], 1), &device);
     let problem = sums(&[1, 1 << 16], 1).with_numerics(Numerics::BatchInvariant);

@@ -20,6 +20,9 @@ pub struct ScanTuning {
     /// Most units of a cube that scans a row. 256 units with 4 loads in flight make 32 totals of
     /// planes, which the lanes of one plane scan.
     pub units_per_cube: u32,
+    /// The same where planes do not exchange values: one unit of 16 adds up the totals of these, and
+    /// one of all those of the former.
+    pub units_per_cube_without_planes: u32,
     /// Loads in flight of each of them.
     pub cube_loads: u32,
     /// Fewest units of a cube: shorter rows share one.
@@ -45,7 +48,7 @@ pub struct ScanTuning {
 
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_across, plane_loads, independent_units_per_cube,
-        units_per_cube, cube_loads, least_units_per_cube, units_per_cube_across, cube_loads_across;
+        units_per_cube, units_per_cube_without_planes, cube_loads, least_units_per_cube, units_per_cube_across, cube_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         plane_exchange_ns, shared_exchange_ns, reference_rows;
 });
@@ -59,6 +62,7 @@ impl ScanTuning {
             plane_loads: 8,
             independent_units_per_cube: 256,
             units_per_cube: 256,
+            units_per_cube_without_planes: 64,
             cube_loads: 4,
             least_units_per_cube: 64,
             units_per_cube_across: 1024,

@@ -2,7 +2,7 @@
 
 use super::plan::{ScanPlan, check_device};
 use crate::{
-    choose::{Candidate, Choice, Explained, floor_power_of_two},
+    choose::{Candidate, Choice, Explained, FEW_FIELDS, floor_power_of_two},
     device::Device,
     error::PlanError,
     estimate::Estimate,
@@ -87,9 +87,10 @@ pub fn choose_scan(problem: &ScanProblem, device: &Device) -> Result<Choice<Scan
     // 1. No plan can mend a type that the device lacks, or indices that are too narrow.
     check_device(problem, device)?;
 
-    // 2. Plans whose bits must not depend on the batch are made for so many rows like these.
+    // 2. Plans whose bits must not depend on the batch are made for so many rows like these. Of
+    //    columns, how wide vectors are is then free again: each component has a row of its own.
     let invariant = problem.problem().numerics().is_batch_invariant();
-    let access = access(problem, device);
+    let access = widest(problem, device);
     let reference = invariant.then(|| {
         let widest = device.max_vector.max(1);
         let rows = device.multiprocessors.saturating_mul(device.tuning.scan.reference_rows);
@@ -97,20 +98,27 @@ pub fn choose_scan(problem: &ScanProblem, device: &Device) -> Result<Choice<Scan
         problem.reference(rows, access.vector, widest)
     });
     let sized_for = reference.as_ref().unwrap_or(problem);
+    let sized_access = match access.direction {
+        Direction::Along => access,
+        Direction::Across => widest(sized_for, device),
+    };
 
     // 3. Each schedule has a size, or a reason why it does not apply.
     let mut found = Vec::with_capacity(ScheduleKind::ALL.len());
     let mut refused = Vec::with_capacity(ScheduleKind::ALL.len());
     for kind in ScheduleKind::ALL {
-        match sized(kind, sized_for, access, device) {
-            Ok(plan) => match plan.obeys_rules(problem, device) {
-                Ok(()) => {
-                    found.push(Candidate { plan, estimate: plan.estimate(sized_for, device) });
+        match sized(kind, sized_for, sized_access, device) {
+            Ok(sized) => {
+                let estimate = sized.estimate(sized_for, device);
+                let access = sized.access.with_vector(access.vector);
+                let plan = ScanPlan { access, ..sized };
+                match plan.obeys_rules(problem, device) {
+                    Ok(()) => found.push(Candidate { plan, estimate }),
+                    Err(limit) => {
+                        refused.push(Refusal::new(kind, ScanReason::PassesLimits { limit }));
+                    }
                 }
-                Err(limit) => {
-                    refused.push(Refusal::new(kind, ScanReason::PassesLimits { limit }));
-                }
-            },
+            }
             Err(reason) => refused.push(Refusal::new(kind, reason)),
         }
     }
@@ -162,11 +170,11 @@ pub fn force_scan(
 
 /// How the input is read: in the widest vectors that rows begin and end with, and of which the
 /// results fit one store.
-fn access(problem: &ScanProblem, device: &Device) -> Access {
+fn widest(problem: &ScanProblem, device: &Device) -> Access {
     let of_row = problem.problem();
     let input = of_row.input().bytes();
-    let widest = of_row.results().iter().map(|of| of.bytes()).fold(input, usize::max);
-    let load_bytes = (device.load_bytes.saturating_mul(input) / widest).max(input);
+    let result = of_row.results().iter().map(|of| of.bytes()).fold(input, usize::max);
+    let load_bytes = (device.load_bytes.saturating_mul(input) / result).max(input);
     Access::widest_up_to(load_bytes, false, of_row, device)
 }
 
@@ -220,7 +228,8 @@ fn by_planes(
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
     let loads = access.loads_per_output(problem.problem());
-    let (plane, each) = (u64::from(device.plane_size_min), u64::from(tuning.plane_loads));
+    let most_loads = most_loads(problem, tuning.plane_loads);
+    let (plane, each) = (u64::from(device.plane_size_min), u64::from(most_loads));
     if plane < 2 {
         return Err(ScanReason::PassesLimits { limit: Illegal::OneLane });
     }
@@ -236,7 +245,7 @@ fn by_planes(
     let of_line = (device.tuning.line_bytes / load_bytes.max(1)) as u64;
     let lanes = of_line.min(loads).max(div_ceil(loads, each)).clamp(2, plane).next_power_of_two();
     let lanes = narrow_power_of_two(lanes.min(plane));
-    let access = with_loads(access, div_ceil(loads, lanes.into()), tuning.plane_loads);
+    let access = with_loads(access, div_ceil(loads, lanes.into()), most_loads);
     let units = tuning.independent_units_per_cube.min(device.max_units_per_cube);
     let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
     Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
@@ -253,9 +262,13 @@ fn by_cubes(
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {
-            let access = with_loads(access, loads, tuning.cube_loads);
+            let access = with_loads(access, loads, most_loads(problem, tuning.cube_loads));
             let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
-            let most = tuning.units_per_cube.min(device.max_units_per_cube);
+            let most = match device.plane_operations {
+                true => tuning.units_per_cube,
+                false => tuning.units_per_cube_without_planes,
+            };
+            let most = most.min(device.max_units_per_cube);
             let units = narrow_power_of_two(wanted.min(most.into()));
             let lanes = device.plane_size_min;
             let in_planes = device.plane_operations && units > lanes;
@@ -267,7 +280,8 @@ fn by_cubes(
             ScanPlan::new(problem, access, units, outputs, combine)
         }
         Direction::Across => {
-            let access = with_loads(access, loads, tuning.cube_loads_across);
+            let most = most_loads(problem, tuning.cube_loads_across);
+            let access = with_loads(access, loads, most);
             let tiles = access.output_tiles(problem.problem()).max(1);
             let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
             let load_bytes = access.vector * problem.problem().input().bytes();
@@ -332,6 +346,14 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
     let each = div_ceil(chunks, parts);
     let parts = u32::try_from(div_ceil(chunks, each)).unwrap_or(u32::MAX);
     Ok(ScanPlan { cubes_per_output: parts, ..plan })
+}
+
+/// Most loads of a unit, of as many for usual operators: half of them where accumulators have many
+/// fields, or elements take long. Their kernels have longer code for each load.
+fn most_loads(problem: &ScanProblem, usual: u32) -> u32 {
+    let operator = problem.problem().operator();
+    let long = operator.fields > FEW_FIELDS || operator.element_cost.is_transcendental();
+    if long { (usual / 2).max(1) } else { usual }
 }
 
 /// The access with as many loads in flight as there are, up to `most`.
