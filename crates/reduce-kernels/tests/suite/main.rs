@@ -165,6 +165,7 @@ macro_rules! suite {
                 scans_of_rows_by_every_plan: scans::rows_by_every_plan;
                 scans_of_columns_by_every_plan: scans::columns_by_every_plan;
                 scans_of_every_layout: scans::every_layout;
+                scans_of_random_problems: scans::random_problems;
                 scans_of_every_type: scans::every_type;
                 scans_by_functions: scans::functions;
                 scans_in_place: scans::in_place;

@@ -1,6 +1,7 @@
 //! Scans: every operator at every position, in plans of any shape, along any axes, from both ends.
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
+use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reduce_kernels::{
     ArgMax, Device, ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum,
     TensorDescription, cubecl,
@@ -270,6 +271,31 @@ pub(crate) fn every_layout(client: &Client) {
         let reversed: Vec<usize> = case.shape.iter().rev().copied().collect();
         let reversed: Vec<usize> = row_major_strides(&reversed).into_iter().rev().collect();
         check_into::<Sum>(client, case, ElementType::F32, way, None, &reversed).unwrap();
+    }
+}
+
+/// Random shapes, axes, layouts, ends and plans.
+pub(crate) fn random_problems(client: &Client) {
+    let device = capable_device(client);
+    let mut rng = StdRng::seed_from_u64(5);
+    for _ in 0..40 {
+        let rank = rng.random_range(1..=4);
+        let longest = [900, 60, 16, 9][rank - 1];
+        let shape: Vec<usize> = (0..rank).map(|_| rng.random_range(1..=longest)).collect();
+        let mut axes: Vec<usize> = (0..rank).collect();
+        axes.shuffle(&mut rng);
+        let order = axes.clone();
+        axes.truncate(rng.random_range(1..=rank));
+        let case = match rng.random_range(0..4) {
+            0 => Case::permuted(&shape, &order, &axes),
+            1 => Case::pitched(&shape, shape[rank - 1] + rng.random_range(0..5), &axes),
+            _ => Case::contiguous(&shape, &axes),
+        };
+        let way = WAYS[rng.random_range(0..WAYS.len())];
+        let plans = plans(&problem_of::<Sum>(&case, ElementType::F32), &device);
+        let plan = plans[rng.random_range(0..plans.len())];
+        check::<Sum>(client, &case, ElementType::F32, way, Some(plan)).unwrap();
+        check::<ArgMax>(client, &case, ElementType::F32, way, None).unwrap();
     }
 }
 
