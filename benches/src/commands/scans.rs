@@ -17,9 +17,10 @@ use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, 
 
 use super::{ended, timed_plans::TimedCase};
 
-/// Times running results of cases such as `sum f32 [65536, 1024] axis 1` over rotating buffers (cold
-/// cache) and prints them with their times, in the format of the peers' programs. Words such as
-/// `exclusive` or `reverse` may follow the axis. The bytes are those of the input and of the results.
+/// Times running results of cases such as `sum f32 [65536, 1024] axis 1` over rotating buffers
+/// (cold cache) and prints them with their times, in the format of the peers' programs. Words such
+/// as `exclusive` or `reverse` may follow the axis. The bytes are those of the input and of the
+/// results.
 #[derive(Args)]
 pub(crate) struct Arguments {
     #[command(flatten)]

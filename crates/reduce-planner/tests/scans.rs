@@ -44,28 +44,28 @@ fn plans_follow_the_shape() {
     );
     assert_eq!(
         sentence(&[1 << 20, 64], 1),
-        "scan by a plane: 8 units per output in planes of 8, 32 outputs per cube; vectors of 4 along \
-         the reduction, 2 loads in flight"
+        "scan by a plane: 8 units per output in planes of 8, 32 outputs per cube; vectors of 4 \
+         along the reduction, 2 loads in flight"
     );
     assert_eq!(
         sentence(&[8192, 8192], 1),
-        "scan by a cube: 256 units per output in planes of 32, 1 output per cube; vectors of 4 along \
-         the reduction, 4 loads in flight"
+        "scan by a cube: 256 units per output in planes of 32, 1 output per cube; vectors of 4 \
+         along the reduction, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[8192, 8192], 0),
-        "scan by a cube: 128 units per output tile through shared memory, 8 output tiles per cube; \
+        "scan by a cube: 64 units per output tile through shared memory, 8 output tiles per cube; \
          vectors of 4 across outputs, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 20, 32], 0),
-        "scan by 256 cubes per output tile in 2 launches: 128 units per output tile through shared \
+        "scan by 256 cubes per output tile in 2 launches: 64 units per output tile through shared \
          memory, 8 output tiles per cube; vectors of 4 across outputs, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 28], 0),
-        "scan by 1041 cubes per output in 2 launches: 256 units per output in planes of 32, 1 output \
-         per cube; vectors of 4 along the reduction, 4 loads in flight"
+        "scan by 525 cubes per output in 2 launches: 256 units per output in planes of 32, \
+         1 output per cube; vectors of 4 along the reduction, 4 loads in flight"
     );
     assert_eq!(chosen(&sums(&[16, 1 << 22], 1), &device).kind(), ScheduleKind::Split);
     assert_eq!(chosen(&sums(&[1 << 22, 4], 1), &device).kind(), ScheduleKind::Unit);
@@ -117,7 +117,7 @@ fn choices_are_explained() {
     assert!(refused[1].starts_with("cube: slower: "), "{refused:?}");
     assert_eq!(
         refused[2],
-        "split: no need to split: 65536 cubes without a split, and 4224 fill the device"
+        "split: no need to split: 65536 cubes without a split, and 2112 fill the device"
     );
     let cube = force_scan(ScheduleKind::Cube, &problem, &device).unwrap();
     assert_eq!(cube.kind(), ScheduleKind::Cube);

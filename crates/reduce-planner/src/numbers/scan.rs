@@ -20,20 +20,22 @@ pub struct ScanTuning {
     /// Most units of a cube that scans a row. 256 units with 4 loads in flight make 32 totals of
     /// planes, which the lanes of one plane scan.
     pub units_per_cube: u32,
-    /// The same where planes do not exchange values: one unit of 16 adds up the totals of these, and
-    /// one of all those of the former.
+    /// The same where planes do not exchange values: one unit of 16 adds up the totals of these,
+    /// and one of all those of the former.
     pub units_per_cube_without_planes: u32,
     /// Loads in flight of each of them.
     pub cube_loads: u32,
     /// Fewest units of a cube: shorter rows share one.
     pub least_units_per_cube: u32,
-    /// Most units of a cube that scans columns.
+    /// Most units of a cube that scans columns. Two of them reside on a multiprocessor: one moves
+    /// bytes while the other's units learn from each other.
     pub units_per_cube_across: u32,
     /// Rows that a unit of such a cube takes at a time.
     pub cube_loads_across: u32,
     /// Units that reside on a multiprocessor, as far as their registers allow.
     pub units_per_multiprocessor: u32,
-    /// Units for each multiprocessor that a split aims at.
+    /// Units for each multiprocessor that a split aims at: those that reside, in one wave. Each
+    /// part has an accumulator of its own, which cubes of later parts read.
     pub split_units_per_multiprocessor: u32,
     /// Fewest chunks of a row that a cube of a split has.
     pub chunks_per_part: u32,
@@ -48,7 +50,8 @@ pub struct ScanTuning {
 
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_across, plane_loads, independent_units_per_cube,
-        units_per_cube, units_per_cube_without_planes, cube_loads, least_units_per_cube, units_per_cube_across, cube_loads_across;
+        units_per_cube, units_per_cube_without_planes, cube_loads, least_units_per_cube,
+        units_per_cube_across, cube_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         plane_exchange_ns, shared_exchange_ns, reference_rows;
 });
@@ -65,10 +68,10 @@ impl ScanTuning {
             units_per_cube_without_planes: 64,
             cube_loads: 4,
             least_units_per_cube: 64,
-            units_per_cube_across: 1024,
+            units_per_cube_across: 512,
             cube_loads_across: 4,
             units_per_multiprocessor: 1024,
-            split_units_per_multiprocessor: 2048,
+            split_units_per_multiprocessor: 1024,
             chunks_per_part: 2,
             plane_exchange_ns: 150,
             shared_exchange_ns: 400,

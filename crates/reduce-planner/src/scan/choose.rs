@@ -78,6 +78,26 @@ pub enum ScanReason {
 
 /// Chooses a plan for a scan on a device.
 ///
+/// ```
+/// use reduce_planner::*;
+///
+/// // Running sums of each column of 8192 × 8192 f32, on an H200.
+/// let element = ElementType::F32;
+/// let (shape, strides) = (&[8192, 8192], &[8192, 1]);
+/// let input = InputSpec { element, shape, strides, alignment: 256 };
+/// let elements = &[element];
+/// let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+/// let problem = ScanProblem::new(OperatorClass::new("sum", 4), &input, Some(&[0]), &spec)?;
+///
+/// let choice = choose_scan(&problem, &Device::h200())?;
+/// assert_eq!(choice.plan.access.direction, Direction::Across);
+/// println!("{}", choice.plan);
+/// for refusal in &choice.refused {
+///     println!("not {refusal}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Errors
 ///
 /// The description of the device makes no sense, the device lacks an element type, wide indices or
