@@ -34,7 +34,9 @@ use crate::{
     },
     input::{Input, alignment_of},
     operator::{Arity, Map, Mapped, One, Operator},
-    operators::{All, Any, LogSumExp, Max, MaxWithIndex, Mean, Min, MinWithIndex, Prod, Sum, Var},
+    operators::{
+        All, Any, LogSumExp, Max, MaxWithIndex, Mean, MeanVar, Min, MinWithIndex, Prod, Sum, Var,
+    },
     plan_in_use::PlanInUse,
     reduction::{Outputs, Reduction, reduce},
 };
@@ -330,6 +332,8 @@ functions! {
     /// Running variances: the sum of squared differences from the mean, divided by the number of
     /// elements so far less `correction`. The first is NaN with a correction of 1.
     cumvar(Var { correction }, correction: f64) -> TensorHandle;
+    /// Running means and variances, in this order; see [`cumvar`] for `correction`.
+    cummean_var(MeanVar { correction }, correction: f64) -> (TensorHandle, TensorHandle);
     /// Whether all elements so far are nonzero. NaN is nonzero.
     cumall(All) -> TensorHandle;
     /// Whether any element so far is nonzero. NaN is nonzero.

@@ -13,7 +13,7 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     scan::{
-        Scan, cumall, cumany, cummax, cummax_with_positions, cummean, cummin,
+        Scan, cumall, cumany, cummax, cummax_with_positions, cummean, cummean_var, cummin,
         cummin_with_positions, cumprod, cumsum, cumvar, logcumsumexp, scan,
     },
     storage_type,
@@ -323,6 +323,9 @@ pub(crate) fn functions(client: &Client) {
     assert_eq!(floats(cummin(client, &x, 0)), [1.0, -2.0, -2.0, -2.0]);
     assert_eq!(floats(cummean(client, &x, 0)), [1.0, -0.5, 1.0, 1.5]);
     assert_eq!(floats(cumvar(client, &x, 0, 0.0)), [0.0, 2.25, 6.0, 5.25]);
+    let (means, variances) = cummean_var(client, &x, 0, 0.0).unwrap();
+    assert_eq!(floats(Ok(means)), [1.0, -0.5, 1.0, 1.5]);
+    assert_eq!(floats(Ok(variances)), [0.0, 2.25, 6.0, 5.25]);
     let (values, positions) = cummax_with_positions(client, &x, 0).unwrap();
     assert_eq!(floats(Ok(values)), [1.0, 1.0, 4.0, 4.0]);
     assert_eq!(read::<u32>(client, &positions, 4), [0, 0, 2, 2]);

@@ -45,7 +45,7 @@ pub(super) fn store_results<N: Width>(
                     reducer,
                 );
                 let valid = loads.index(k).valid;
-                store::<N>(results, output, all, part.place(number), valid, part);
+                store(results, output, all, part.place(number), valid, part);
             }
         }
         Direction::Across => {
@@ -56,12 +56,12 @@ pub(super) fn store_results<N: Width>(
                 let loaded = *loads.index(k);
                 if comptime![part.spec.exclusive] {
                     let all = reducer.finish::<N>(running, number).resized::<Wide>();
-                    store::<N>(results, output, all, part.place(number), loaded.valid, part);
+                    store(results, output, all, part.place(number), loaded.valid, part);
                     running = push_loaded::<N>(running, loaded, reducer);
                 } else {
                     running = push_loaded::<N>(running, loaded, reducer);
                     let all = reducer.finish::<N>(running, number + 1).resized::<Wide>();
-                    store::<N>(results, output, all, part.place(number), loaded.valid, part);
+                    store(results, output, all, part.place(number), loaded.valid, part);
                 }
             }
         }
@@ -81,8 +81,8 @@ fn results_along(
     let exclusive = comptime![part.spec.exclusive];
     let first = number * vector;
     let mut running = before;
+    let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
     if comptime![reducer.operator.0.merges_in_loops()] {
-        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
         for nth in 0..comptime![vector as u32] + part.share.unknown_zero() {
             let pushed = push_at::<Single>(running, loaded, nth, part, reducer);
             let count = first + nth as usize;
@@ -94,9 +94,7 @@ fn results_along(
             all = all.with_component(component_at_number(nth, part), result);
             running = pushed;
         }
-        all
     } else {
-        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
         #[unroll]
         for nth in 0..vector {
             let component = comptime![component_of(nth, part.spec)];
@@ -109,13 +107,13 @@ fn results_along(
             all = all.with_component(comptime![component as u32].runtime(), result);
             running = pushed;
         }
-        all
     }
+    all
 }
 
 /// Stores the results of the load in this place of the row, if it is valid.
 #[cube]
-fn store<N: Width>(
+fn store(
     results: &mut Output,
     output: &Companion,
     all: Results<Wide>,
