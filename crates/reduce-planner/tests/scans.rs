@@ -69,6 +69,7 @@ fn plans_follow_the_shape() {
     );
     assert_eq!(chosen(&sums(&[16, 1 << 22], 1), &device).kind(), ScheduleKind::Split);
     assert_eq!(chosen(&sums(&[1 << 22, 4], 1), &device).kind(), ScheduleKind::Unit);
+    assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
 }
 
 /// Rows that vectors do not divide are read element by element, and so are those whose results are
@@ -113,7 +114,7 @@ fn choices_are_explained() {
     let problem = sums(&[65536, 1024], 1);
     let choice = choose_scan(&problem, &device).unwrap();
     let refused: Vec<String> = choice.refused.iter().map(ToString::to_string).collect();
-    assert_eq!(refused[0], "unit: rows of 256 loads are longer than the 4 that it holds");
+    assert_eq!(refused[0], "unit: rows of 256 loads are longer than the 1 that it holds");
     assert!(refused[1].starts_with("cube: slower: "), "{refused:?}");
     assert_eq!(
         refused[2],

@@ -542,9 +542,9 @@ pub(crate) fn contract(client: &Client) {
     let scanned = scan(Sum, &x).over(1);
     let choice = scanned.choose(client).unwrap();
     assert_eq!(scanned.plan(client).unwrap().plan, choice.plan);
-    let device = capable_device(client);
+    let own = reduce_kernels::device_of(client);
     let problem = scanned.problem().unwrap();
-    let mut forced = force_scan(ScheduleKind::Unit, &problem, &device).unwrap();
+    let mut forced = force_scan(choice.plan.kind(), &problem, &own).unwrap();
     let by_force = scanned.clone().with_plan(forced).run(client).unwrap();
     assert_eq!(read::<f32>(client, &by_force, 6), [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]);
     forced.access = forced.access.with_loads_in_flight(3);
@@ -555,7 +555,6 @@ pub(crate) fn contract(client: &Client) {
         if *r == reason),
         "{unfit}"
     );
-    let own = reduce_kernels::device_of(client);
     let mut stored = choice.plan;
     stored.outputs_per_cube = (stored.outputs_per_cube / 2).max(1);
     let mut store = PlanStore::new(&own);

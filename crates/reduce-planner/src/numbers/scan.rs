@@ -8,9 +8,11 @@ use super::{Nonsense, count, power_of_two};
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
 pub struct ScanTuning {
-    /// Most loads of a row that one unit scans alone. Neighbouring units then read neighbouring
-    /// rows, whose bytes follow each other.
+    /// Most loads of a row that one unit scans alone. The loads and stores of neighbouring units
+    /// follow each other in memory only if each row is one of them.
     pub unit_loads: u32,
+    /// The same where planes do not exchange values: shared memory and its barriers cost more.
+    pub unit_loads_without_planes: u32,
     /// Loads in flight of a unit that has a vector of columns alone.
     pub unit_loads_across: u32,
     /// Most loads of a row for each lane of a plane that scans it alone.
@@ -49,7 +51,7 @@ pub struct ScanTuning {
 }
 
 rules!(ScanTuning {
-    power_of_two: unit_loads, unit_loads_across, plane_loads, independent_units_per_cube,
+    power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads, independent_units_per_cube,
         units_per_cube, units_per_cube_without_planes, cube_loads, least_units_per_cube,
         units_per_cube_across, cube_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
@@ -60,7 +62,8 @@ impl ScanTuning {
     /// The numbers for one NVIDIA H200.
     pub(super) const fn h200() -> Self {
         Self {
-            unit_loads: 4,
+            unit_loads: 1,
+            unit_loads_without_planes: 4,
             unit_loads_across: 8,
             plane_loads: 8,
             independent_units_per_cube: 256,

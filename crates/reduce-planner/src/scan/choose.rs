@@ -208,7 +208,7 @@ fn sized(
     match (kind, access.direction) {
         (ScheduleKind::Unit, Direction::Along) => {
             let loads = access.loads_per_output(problem.problem());
-            let most = u64::from(device.tuning.scan.unit_loads);
+            let most = u64::from(loads_of_units(access, device));
             match loads > most {
                 true => Err(ScanReason::TooLong { loads, most }),
                 false => Ok(by_units(problem, access, device)),
@@ -226,15 +226,20 @@ fn sized(
 
 /// A unit for each row, or for each vector of columns.
 fn by_units(problem: &ScanProblem, access: Access, device: &Device) -> ScanPlan {
-    let tuning = device.tuning.scan;
     let loads = access.loads_per_output(problem.problem());
-    let most = match access.direction {
-        Direction::Along => tuning.unit_loads,
-        Direction::Across => tuning.unit_loads_across,
-    };
-    let access = with_loads(access, loads, most);
-    let outputs = tuning.independent_units_per_cube.min(device.max_units_per_cube);
+    let access = with_loads(access, loads, loads_of_units(access, device));
+    let outputs = device.tuning.scan.independent_units_per_cube.min(device.max_units_per_cube);
     ScanPlan::new(problem, access, 1, narrow_power_of_two(outputs.into()), Combine::Shared)
+}
+
+/// Loads in flight of a unit that has a row alone, or a vector of columns.
+fn loads_of_units(access: Access, device: &Device) -> u32 {
+    let tuning = device.tuning.scan;
+    match access.direction {
+        Direction::Along if device.plane_operations => tuning.unit_loads,
+        Direction::Along => tuning.unit_loads_without_planes,
+        Direction::Across => tuning.unit_loads_across,
+    }
 }
 
 /// The lanes of a plane for each row, or some of them.
