@@ -556,6 +556,14 @@ pub enum Illegal {
         /// Lanes of a plane.
         lanes: u32,
     },
+    /// The cubes of a row that look back do not have one chunk each.
+    #[error("{cubes} cubes that look back have one chunk each, and a row has {chunks}")]
+    ChunksOfCubes {
+        /// Cubes of a row.
+        cubes: u32,
+        /// Chunks of a row.
+        chunks: u64,
+    },
     /// A launch has no tensors, or a tensor no cubes.
     #[error("a launch has no tensors, or a tensor has no cubes")]
     ListedNothing,

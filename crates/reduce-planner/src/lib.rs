@@ -117,7 +117,7 @@ pub use problem::{
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
-pub use scan::{ScanPlan, ScanReason, choose_scan, force_scan};
+pub use scan::{ScanParts, ScanPlan, ScanReason, choose_scan, force_scan};
 pub use segments::{Digit, GroupingPlan, SegmentsMerge, SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};

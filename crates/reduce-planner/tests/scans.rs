@@ -59,14 +59,27 @@ fn plans_follow_the_shape() {
     );
     assert_eq!(
         sentence(&[1 << 20, 32], 0),
-        "scan by 256 cubes per output tile in 2 launches: 64 units per output tile through shared \
-         memory, 8 output tiles per cube; vectors of 4 across outputs, 4 loads in flight"
+        "scan by 4096 cubes per output tile that look back: 64 units per output tile through \
+         shared memory, 8 output tiles per cube; vectors of 4 across outputs, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 28], 0),
-        "scan by 525 cubes per output in 2 launches: 256 units per output in planes of 32, \
+        "scan by 65536 cubes per output that look back: 256 units per output in planes of 32, \
          1 output per cube; vectors of 4 along the reduction, 4 loads in flight"
     );
+    assert_eq!(chosen(&sums(&[1 << 28], 0), &device).levels(), 2);
+    // Where cubes may not wait for others, a first launch reads the input too.
+    let mut forbidden = Device::h200();
+    forbidden.tuning.applied.cubes_wait = false;
+    let mut unordered = Device::h200();
+    unordered.forward_progress = false;
+    for device in [forbidden, unordered] {
+        assert_eq!(
+            chosen(&sums(&[1 << 28], 0), &device).to_string(),
+            "scan by 525 cubes per output in 2 launches: 256 units per output in planes of 32, \
+             1 output per cube; vectors of 4 along the reduction, 4 loads in flight"
+        );
+    }
     assert_eq!(chosen(&sums(&[16, 1 << 22], 1), &device).kind(), ScheduleKind::Split);
     assert_eq!(chosen(&sums(&[1 << 22, 4], 1), &device).kind(), ScheduleKind::Unit);
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);

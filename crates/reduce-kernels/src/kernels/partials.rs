@@ -189,7 +189,7 @@ impl Published {
     }
 
     /// Publishes the accumulator of `output`.
-    fn publish(
+    pub(super) fn publish(
         &self,
         published: &[Atomic<u64>],
         cube: usize,

@@ -11,8 +11,8 @@ use crate::{
     plan::{
         Access, Combine, Merge, Plan, Schedule,
         check::{
-            check_access, check_split, fits_bindings, fits_grid, fits_shared, power_of_two,
-            shared_bytes,
+            check_access, check_split, cubes_may_wait, fits_bindings, fits_grid, fits_shared,
+            power_of_two, shared_bytes,
         },
     },
     problem::{AppliedProblem, Direction, Problem, Second},
@@ -408,12 +408,7 @@ fn may_wait(
     problem: &Problem,
     device: &Device,
 ) -> Result<(), Illegal> {
-    if !device.tuning.applied.cubes_wait {
-        return Err(Illegal::WaitingForbidden);
-    }
-    if !device.forward_progress {
-        return Err(Illegal::NoForwardProgress);
-    }
+    cubes_may_wait(device)?;
     let split = published_by(plan, cubes);
     // Another kind of plan would have other bits.
     let published = match plan.numerics.is_batch_invariant() {

@@ -432,6 +432,20 @@ pub(crate) fn fits_grid(cubes: u64, merging: bool, device: &Device) -> Result<()
     device.grid(cubes).map(|_| ()).ok_or(Illegal::Grid { cubes, merging })
 }
 
+/// Whether cubes may wait for what others publish.
+pub(crate) fn cubes_may_wait(device: &Device) -> Result<(), Illegal> {
+    if !device.tuning.applied.cubes_wait {
+        return Err(Illegal::WaitingForbidden);
+    }
+    if !device.forward_progress {
+        return Err(Illegal::NoForwardProgress);
+    }
+    match device.wide_atomics {
+        true => Ok(()),
+        false => Err(Illegal::NoWideAtomics),
+    }
+}
+
 pub(crate) fn fits_shared(bytes: usize, device: &Device) -> Result<(), Illegal> {
     let available = device.shared_memory_bytes;
     if bytes > available {

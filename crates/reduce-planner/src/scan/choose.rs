@@ -1,6 +1,6 @@
 //! The choice of a plan for a scan, step by step. Read [`choose_scan`] from top to bottom.
 
-use super::plan::{ScanPlan, check_device};
+use super::plan::{ScanParts, ScanPlan, check_device};
 use crate::{
     choose::{Candidate, Choice, Explained, FEW_FIELDS, floor_power_of_two},
     device::Device,
@@ -365,6 +365,15 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
     let (chunks, least) = (plan.chunks(problem), u64::from(tuning.chunks_per_part));
     if chunks < 2 * least {
         return Err(ScanReason::TooShortToSplit { chunks, needed: 2 * least });
+    }
+    // One launch reads each element once.
+    let looking_back = ScanPlan {
+        cubes_per_output: u32::try_from(chunks).unwrap_or(u32::MAX),
+        parts: ScanParts::LookBack,
+        ..plan
+    };
+    if looking_back.obeys_rules(problem, device).is_ok() {
+        return Ok(looking_back);
     }
     // Equal parts, of which none is empty.
     let parts = (wanted / cubes).min(chunks / least).max(2);

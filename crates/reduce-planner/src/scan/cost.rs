@@ -5,7 +5,6 @@ use crate::{
     choose::norm,
     device::Device,
     estimate::Estimate,
-    kind::ScheduleKind,
     plan::{Access, Combine},
     problem::{Direction, ScanProblem},
 };
@@ -18,8 +17,8 @@ impl ScanPlan {
         let (profile, tuning) = (&device.profile, device.tuning.scan);
         let launches = f64::from(self.launches());
         // The first of two launches reads the input too.
-        let bytes = match self.kind() {
-            ScheduleKind::Split => problem.bytes().saturating_add(problem.read_bytes()),
+        let bytes = match self.launches() {
+            2 => problem.bytes().saturating_add(problem.read_bytes()),
             _ => problem.bytes(),
         };
         let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;

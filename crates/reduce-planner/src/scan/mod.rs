@@ -10,4 +10,4 @@ mod cost;
 mod plan;
 
 pub use choose::{ScanReason, choose_scan, force_scan};
-pub use plan::ScanPlan;
+pub use plan::{ScanParts, ScanPlan};

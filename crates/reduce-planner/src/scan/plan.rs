@@ -13,13 +13,27 @@ use crate::{
     plan::{
         Access, Combine,
         check::{
-            accumulator_bytes, check_access, check_lanes, fits_bindings, fits_grid, fits_shared,
-            power_of_two,
+            MOST_PUBLISHED_BYTES, accumulator_bytes, check_access, check_lanes, cubes_may_wait,
+            fits_bindings, fits_grid, fits_shared, power_of_two,
         },
         div_ceil,
     },
     problem::{Direction, Reproducible, ScanProblem},
 };
+
+/// How the cubes that share a row learn what lies before their parts of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum ScanParts {
+    /// A first launch leaves the accumulator of each part, and the second one scans.
+    #[default]
+    TwoLaunches,
+    /// Each cube holds one chunk, publishes its accumulator, and waits for those of the chunks
+    /// before it. The device must promise that cubes which have begun go on.
+    LookBack,
+}
 
 /// What will be launched for a scan on a device.
 ///
@@ -43,8 +57,11 @@ pub struct ScanPlan {
     /// across planes, through shared memory, or through shared memory alone. Units without others
     /// have nothing to learn.
     pub combine: Combine,
-    /// Cubes that share an output. Each has a part of its chunks, and several take two launches.
+    /// Cubes that share an output. Each has a part of its chunks.
     pub cubes_per_output: u32,
+    /// How several of them learn what lies before their parts.
+    #[cfg_attr(feature = "serde", serde(default))]
+    pub parts: ScanParts,
     /// What the bits of results may depend on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Numerics::is_default"))]
     pub numerics: Numerics,
@@ -60,6 +77,13 @@ impl ScanPlan {
     /// Chunks after which the total of a row moves to a tree of such totals. So the rounding error
     /// of sums grows with the logarithm of the number of chunks.
     pub const CHUNKS_PER_TOTAL: u32 = 16;
+
+    /// Parts, or groups of as many of them, whose accumulators a cube merges when it looks back.
+    ///
+    /// The last cube of a group publishes that of the whole group, and the last of as many groups
+    /// that of them all. So no cube waits for a chain of others, and which accumulators it merges,
+    /// and in which order, does not depend on when the others publish theirs.
+    pub const LOOKED_BACK: u32 = 256;
 
     /// A plan of this version for one cube per output, with bits that depend on no more than
     /// `problem` asks for.
@@ -77,6 +101,7 @@ impl ScanPlan {
             outputs_per_cube,
             combine,
             cubes_per_output: 1,
+            parts: ScanParts::TwoLaunches,
             numerics: problem.problem().numerics(),
         }
     }
@@ -95,7 +120,53 @@ impl ScanPlan {
     /// Number of launches.
     #[must_use]
     pub const fn launches(&self) -> u32 {
-        if self.cubes_per_output > 1 { 2 } else { 1 }
+        match self.parts {
+            ScanParts::TwoLaunches if self.cubes_per_output > 1 => 2,
+            _ => 1,
+        }
+    }
+
+    /// Whether cubes look back at those of the parts before theirs.
+    #[must_use]
+    pub const fn looks_back(&self) -> bool {
+        self.cubes_per_output > 1 && matches!(self.parts, ScanParts::LookBack)
+    }
+
+    /// Levels of groups at which a cube looks back: those before it in its own group of parts, the
+    /// groups before that in their own group, and so on. 0 if it does not.
+    #[must_use]
+    pub const fn levels(&self) -> u32 {
+        let (mut levels, mut groups) = (0, self.cubes_per_output);
+        while self.looks_back() && groups > 1 {
+            groups = groups.div_ceil(Self::LOOKED_BACK);
+            levels += 1;
+        }
+        levels
+    }
+
+    /// Accumulators of an output that cubes publish: of each part, and of each group.
+    const fn published_per_output(&self) -> u64 {
+        let (mut published, mut groups) = (0, self.cubes_per_output);
+        while self.looks_back() && groups > 1 {
+            published += groups as u64;
+            groups = groups.div_ceil(Self::LOOKED_BACK);
+        }
+        published
+    }
+
+    /// Outputs, one by one, that a cube works on at a time.
+    fn outputs_of_cube(&self) -> u32 {
+        self.outputs_per_cube.saturating_mul(self.access.outputs_per_tile() as u32)
+    }
+
+    /// Words of 64 bits in which the cubes of a grid publish accumulators of so many words each,
+    /// and a counter for each block of outputs. `None` if they publish none.
+    #[must_use]
+    pub fn published_words(&self, cubes: u64, words: usize) -> Option<u64> {
+        let of_output = self.published_per_output().saturating_mul(words as u64);
+        let of_block = of_output.saturating_mul(self.outputs_of_cube().into()).saturating_add(1);
+        let blocks = div_ceil(cubes, u64::from(self.cubes_per_output.max(1)));
+        self.looks_back().then(|| blocks.saturating_mul(of_block))
     }
 
     /// Units of a cube.
@@ -161,6 +232,14 @@ impl ScanPlan {
     pub(super) fn shared_bytes(&self, problem: &ScanProblem) -> usize {
         let outputs = self.outputs_per_cube as usize;
         let totals = self.totals_per_output() as usize;
+        let of_outputs = self.outputs_of_cube() as usize;
+        let looking_back = match self.looks_back() {
+            // What outputs have, and what the units that merge tell each other.
+            true => of_outputs.saturating_add(self.units_per_cube() as usize),
+            false => 0,
+        };
+        let looking_back =
+            looking_back.saturating_mul(problem.problem().operator().accumulator_bytes);
         let records = match self.combine {
             // Units without others have nothing to tell, and the lanes of one plane need no memory.
             _ if self.units_per_output <= 1 => 0,
@@ -173,7 +252,7 @@ impl ScanPlan {
             }
         };
         let accumulator = accumulator_bytes(problem.problem(), self.access);
-        records.saturating_mul(outputs).saturating_mul(accumulator)
+        records.saturating_mul(outputs).saturating_mul(accumulator).saturating_add(looking_back)
     }
 
     /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`]
@@ -236,25 +315,67 @@ impl ScanPlan {
         if found < expected || found.is_reproducible() != expected.is_reproducible() {
             return Err(Illegal::Numerics { found, expected });
         }
-        let chunks_of_all = u64::from(cubes).saturating_mul(self.loads_per_chunk());
-        if cubes > 1 && chunks_of_all > INDEX_SLACK {
+        // The last of equal parts may end so many loads past the row, and a chunk may by itself.
+        let past = match self.parts {
+            ScanParts::TwoLaunches => u64::from(cubes).saturating_mul(self.loads_per_chunk()),
+            ScanParts::LookBack => self.loads_per_chunk(),
+        };
+        if cubes > 1 && past > INDEX_SLACK {
             return Err(Illegal::SplitStride { cubes, max: INDEX_SLACK });
         }
         let partials = self.partials(problem);
         if partials > NARROW_LIMIT {
             return Err(Illegal::TooManyPartials { partials, max: NARROW_LIMIT });
         }
-        // The input, a buffer for each result, and one for each field of partials.
-        let fields = if cubes > 1 { of_row.operator().fields } else { 0 };
+        if self.looks_back() {
+            self.may_look_back(problem, device)?;
+        }
+        // The input, a buffer for each result, and one for each field of partials or one of words.
+        let fields = match (cubes, self.parts) {
+            (0 | 1, _) => 0,
+            (_, ScanParts::TwoLaunches) => of_row.operator().fields,
+            (_, ScanParts::LookBack) => 1,
+        };
         fits_bindings(1 + of_row.results().len() + fields, device)?;
         fits_grid(self.cubes(problem), false, device)
+    }
+
+    /// Cubes may wait for parts that others have begun before theirs: however many there are, those
+    /// that run go on.
+    fn may_look_back(&self, problem: &ScanProblem, device: &Device) -> Result<(), Illegal> {
+        cubes_may_wait(device)?;
+        let (cubes, chunks) = (self.cubes_per_output, self.chunks(problem));
+        if u64::from(cubes) != chunks {
+            return Err(Illegal::ChunksOfCubes { cubes, chunks });
+        }
+        let (units, outputs) = (self.units_per_cube(), u64::from(self.outputs_of_cube()));
+        if outputs > u64::from(units) {
+            return Err(Illegal::MergeBelowOutputs { units, outputs });
+        }
+        if units < device.plane_size_max {
+            return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
+        }
+        // Cubes count themselves, as do those that the grid holds past the last.
+        let counted = self.cubes(problem).saturating_add(cubes.into());
+        if counted > NARROW_LIMIT {
+            return Err(Illegal::TooManyTiles { tiles: counted, max: NARROW_LIMIT });
+        }
+        // Each field has words of its own.
+        let operator = problem.problem().operator();
+        let words = operator.accumulator_bytes.div_ceil(size_of::<u32>()).max(operator.fields);
+        let bytes = self.published_words(counted, words).unwrap_or(0).saturating_mul(8);
+        let max = device.tuning.applied.published_bytes.min(MOST_PUBLISHED_BYTES);
+        match bytes > max {
+            true => Err(Illegal::PublishedPartials { bytes, max }),
+            false => Ok(()),
+        }
     }
 
     /// What the bits of results depend on beside the row.
     fn tree(&self) -> impl PartialEq {
         let Access { direction, vector, loads_in_flight, .. } = self.access;
         let vector = if direction == Direction::Along { vector } else { 1 };
-        let of_units = (self.units_per_output, self.combine, self.cubes_per_output);
+        let of_units = (self.units_per_output, self.combine, self.cubes_per_output, self.parts);
         (direction, vector, loads_in_flight, of_units)
     }
 }
@@ -273,6 +394,9 @@ impl fmt::Display for ScanPlan {
         let cubes = self.cubes_per_output;
         let (output, plural) = (access.tile_name(), |count: u32| if count == 1 { "" } else { "s" });
         match self.kind() {
+            ScheduleKind::Split if self.looks_back() => {
+                write!(f, "scan by {cubes} cubes per {output} that look back: ")?;
+            }
             ScheduleKind::Split => write!(f, "scan by {cubes} cubes per {output} in 2 launches: ")?,
             kind => write!(f, "scan by a {kind}: ")?,
         }

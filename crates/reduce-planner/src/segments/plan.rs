@@ -11,8 +11,8 @@ use crate::{
     plan::{
         Access, Combine,
         check::{
-            MOST_PUBLISHED_BYTES, check_access, check_lanes, fits_bindings, fits_grid, fits_shared,
-            power_of_two,
+            MOST_PUBLISHED_BYTES, check_access, check_lanes, cubes_may_wait, fits_bindings,
+            fits_grid, fits_shared, power_of_two,
         },
         div_ceil,
     },
@@ -309,15 +309,7 @@ impl SegmentsPlan {
     /// Cubes may wait for tiles that others have begun before theirs: however many there are, those
     /// that run go on.
     fn may_look_back(&self, problem: &SegmentsProblem, device: &Device) -> Result<(), Illegal> {
-        if !device.tuning.applied.cubes_wait {
-            return Err(Illegal::WaitingForbidden);
-        }
-        if !device.forward_progress {
-            return Err(Illegal::NoForwardProgress);
-        }
-        if !device.wide_atomics {
-            return Err(Illegal::NoWideAtomics);
-        }
+        cubes_may_wait(device)?;
         let units = self.units_per_cube;
         let outputs = u64::from(self.outputs_of_cube());
         if outputs > u64::from(units) {

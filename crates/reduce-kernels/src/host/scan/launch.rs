@@ -14,12 +14,12 @@ use crate::{
         companion::companion_launch,
         launched::{Kernel, Launches, dimensions},
         reduce::{Inputs, check_layouts},
-        scratch::{Stream, partials},
+        scratch::{Stream, Words, partials, words},
     },
     kernels::{
         args::{KernelTypesArg, ResultArraysLaunch, Stores},
         geometry::{CompanionLaunch, GeometryLaunch},
-        scan::{CutsLaunch, reduce_parts, scan_rows},
+        scan::{CutsLaunch, reduce_parts, scan_looking_back, scan_rows},
     },
     operator::ParametersLaunch,
 };
@@ -78,14 +78,18 @@ impl PreparedScan {
             Bound::check(client, Role::Output, output, of_row.output_span(), element)
         });
         let outputs = outputs.collect::<Result<Vec<Bound<'static>>, ReduceError>>()?;
+        // CubeCL does not reveal the stream of a client, but a new buffer does.
+        let stream = || stream.unwrap_or_else(|| client.empty(1).stream.value);
+        let published = match launches.published {
+            Some(count) => Some(words(client, stream(), count)?),
+            None => None,
+        };
         let partials = match launches.plan.launches() {
             1 => Vec::new(),
             _ => {
-                // CubeCL does not reveal the stream of a client, but a new buffer does.
-                let stream = stream.unwrap_or_else(|| client.empty(1).stream.value);
                 let fields = &self.stated.signature.fields[..self.operator.0.fields];
                 let fields = fields.iter().map(|field| field.bytes());
-                partials(client, stream, launches.plan.partials(problem) as usize, fields)?
+                partials(client, stream(), launches.plan.partials(problem) as usize, fields)?
             }
         };
         self.noted.launch(client, |each| self.kernels(client, each));
@@ -94,7 +98,10 @@ impl PreparedScan {
         if launches.plan.launches() > 1 {
             launch.reduce_parts();
         }
-        launch.scan();
+        match published {
+            Some(published) => launch.scan_looking_back(&published),
+            None => launch.scan(),
+        }
         Ok(())
     }
 
@@ -118,7 +125,10 @@ impl Launches for PreparedScan {
         if launches.plan.launches() > 1 {
             each(Kernel::new("reduce_parts", scans));
         }
-        each(Kernel::new("scan_rows", scans));
+        match launches.published {
+            Some(_) => each(Kernel::new("scan_looking_back", (scans, launches.plan.levels()))),
+            None => each(Kernel::new("scan_rows", scans)),
+        }
     }
 }
 
@@ -181,6 +191,33 @@ impl ScanLaunch<'_> {
                 self.output(),
                 self.cuts(),
                 self.parameters(),
+                spec,
+                self.prepared.operator,
+            );
+        }
+    }
+
+    fn scan_looking_back(&self, published: &Words) {
+        let ScanLaunches { plan, spec, grid, address, .. } = *self.launches;
+        let of_row = self.prepared.stated.problem.problem();
+        // SAFETY: as in `scan`. There are as many words as all cubes of the grid publish, and only
+        // launches of this stream use them, one after the other.
+        unsafe {
+            scan_looking_back::launch_unchecked(
+                self.client,
+                count(grid),
+                CubeDim::new_1d(spec.team.units_per_cube),
+                address,
+                self.prepared.types(self.client, self.launches),
+                self.inputs.arrays(of_row, spec.access, false, None),
+                self.results(),
+                published.words.elements(),
+                self.geometry(),
+                self.output(),
+                self.cuts(),
+                self.parameters(),
+                published.mark,
+                plan.levels(),
                 spec,
                 self.prepared.operator,
             );

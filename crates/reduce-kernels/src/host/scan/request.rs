@@ -19,7 +19,7 @@ use crate::{
         companion::{WIDEST_STORE, lies_alike},
         launched::Noted,
         reduce::request::ReduceRequest,
-        types::check_arithmetic,
+        types::{check_arithmetic, word_count},
     },
     kernels::{scan::ScanSpec, team::Team},
     operator::{OperatorRef, Signature},
@@ -53,6 +53,8 @@ pub(crate) struct ScanLaunches {
     pub(super) spec: ScanSpec,
     pub(super) grid: [u32; 3],
     pub(super) address: AddressType,
+    /// 64-bit words in which cubes publish the accumulators of parts, if they do.
+    pub(super) published: Option<usize>,
     /// Whether results are stored in vectors.
     pub(super) in_vectors: bool,
     /// Whether a cube has more chunks than are added up one after the other.
@@ -165,6 +167,14 @@ impl Task for ScanRequest<'_> {
         let fields = &stated.signature.fields[..operator.fields];
         let available = client.properties().memory.max_page_size;
         let partials = plan.partials(problem);
+        let words = plan.published_words(
+            grid.iter().map(|&cubes| u64::from(cubes)).product(),
+            word_count(fields),
+        );
+        let bytes = words.map_or(0, |words| words.saturating_mul(size_of::<u64>() as u64));
+        if bytes > available {
+            return Err(unfit(Illegal::PublishedPartials { bytes, max: available }));
+        }
         let largest = fields.iter().map(|field| partials * field.bytes() as u64).max();
         if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
             return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
@@ -197,6 +207,8 @@ impl Task for ScanRequest<'_> {
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
+            // The plan's check has found that they fit indices of 32 bits.
+            published: words.map(|words| words as usize),
             in_vectors: of_row.results().iter().all(alike),
             chains: fields[0].is_float()
                 && operator.pairwise

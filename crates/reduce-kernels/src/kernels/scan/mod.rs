@@ -7,15 +7,18 @@
 //!
 //! *Numbers* of loads and elements count in the direction of the scan, from the last one if it is
 //! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
-//! accumulator of each part.
+//! accumulator of each part, or each cube [looks back](look_back) at the parts before its own.
 
 mod carry;
 mod exchange;
+mod look_back;
 mod parts;
 mod results;
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
+
+pub(crate) use self::look_back::scan_looking_back;
 
 use self::{
     carry::Carry,
@@ -48,7 +51,7 @@ pub(crate) struct ScanSpec {
     pub(crate) exclusive: bool,
     /// Whether the last element is the first one that is scanned.
     pub(crate) reverse: bool,
-    /// Whether a row has several cubes.
+    /// Whether an earlier launch has left the accumulators of parts.
     pub(crate) split: bool,
 }
 

@@ -1,0 +1,172 @@
+//! Rows of several cubes in one launch: each cube looks back at the parts before its own.
+//!
+//! Merrill and Garland ("Single-pass Parallel Prefix Scan with Decoupled Look-back", 2016) let a
+//! part look back until it finds one that already knows what lies before it. How far that is depends
+//! on the time, and so do the rounding errors of a sum. Here the accumulators form a tree of fixed
+//! shape: a part publishes its own, and the last part of each group of them that of the group. A
+//! cube merges what its own group, its group's group and so on have before it, in the order of
+//! parts, so every run gives the same bits. It waits for no chain longer than the levels of the
+//! tree.
+//!
+//! Cubes take their parts in the order in which they begin, so those that a cube waits for have
+//! begun.
+
+use cubecl::prelude::*;
+use reduce_planner::{Direction, ScanPlan};
+
+use super::{
+    Cuts, Part, ScanSpec,
+    exchange::{Exchange, Learned},
+    results::store_results,
+    totals,
+};
+use crate::{
+    kernels::{
+        args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
+        geometry::{Companion, Geometry},
+        partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
+        reducer::Reducer,
+        share::share_among_cubes,
+    },
+    operator::{
+        Accumulator, AccumulatorTypes, Columns, OperatorRef, Parameters, Single, Wide, Width,
+    },
+};
+
+/// Scans rows of several cubes, which have a chunk each. They publish their accumulators in
+/// `published`, under the `mark` of the launch.
+#[cube(launch_unchecked, address_type = "dynamic")]
+pub(crate) fn scan_looking_back(
+    _types: &KernelTypes,
+    input: &InputArrays,
+    results: &mut ResultArrays,
+    published: &mut [Atomic<u64>],
+    geometry: &Geometry,
+    output: &Companion,
+    cuts: &Cuts,
+    parameters: &Parameters,
+    mark: u64,
+    #[comptime] levels: u32,
+    #[comptime] spec: ScanSpec,
+    #[comptime] operator: OperatorRef,
+) {
+    let input = input_of(input);
+    let mut results = output_of(results);
+    let reducer = Reducer::new(parameters, comptime![spec.team], operator);
+    let (access, team) = comptime![(spec.access, spec.team)];
+    let outputs = comptime![team.tiles_per_cube() * outputs_per_tile(access)];
+    let nth = nth_to_begin(&*published, mark);
+    let block = nth / cuts.cubes;
+    let cube = nth - block * cuts.cubes;
+    let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
+    let part = Part::new(&share, cuts, cube, spec);
+    let tree = PublishedTree {
+        published: Published::of(block, slots(cuts.cubes, levels), mark, outputs, operator),
+        parts: cuts.cubes,
+        levels,
+    };
+    match comptime![access.direction] {
+        Direction::Along => {
+            let loads = part.issue(cube);
+            let exchange = Exchange::<Single>::new(spec, &reducer);
+            let totals = totals::<Single>(&loads, &part, &reducer);
+            let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
+            let before = tree.look_back::<Single>(&*published, &learned, &part, &reducer);
+            store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
+        }
+        Direction::Across => {
+            let loads = part.issue(cube);
+            let exchange = Exchange::<Wide>::new(spec, &reducer);
+            let totals = totals::<Wide>(&loads, &part, &reducer);
+            let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
+            let before = tree.look_back::<Wide>(&*published, &learned, &part, &reducer);
+            store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
+        }
+    }
+}
+
+/// Accumulators of an output that the cubes of a row publish: those of parts, then those of groups,
+/// then those of groups of groups.
+#[cube]
+fn slots(parts: usize, #[comptime] levels: u32) -> usize {
+    let mut slots = 0usize;
+    let mut groups = parts;
+    #[unroll]
+    for _ in 0..levels {
+        slots += groups;
+        groups = groups.div_ceil(comptime![ScanPlan::LOOKED_BACK as usize]);
+    }
+    slots
+}
+
+/// The published accumulators of a block of outputs.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+struct PublishedTree {
+    published: Published,
+    parts: usize,
+    #[cube(comptime)]
+    levels: u32,
+}
+
+#[cube]
+impl PublishedTree {
+    /// Publishes the total of a part, and returns what lies before it. Every unit of the cube must
+    /// get here.
+    fn look_back<N: Width>(
+        &self,
+        words: &[Atomic<u64>],
+        learned: &Learned<N>,
+        part: &Part<'_>,
+        reducer: &Reducer<'_>,
+    ) -> Accumulator<N> {
+        let width = N::value().comptime();
+        let outputs = comptime![self.published.outputs];
+        let fields = comptime![reducer.operator.0.fields];
+        let looked_back = comptime![ScanPlan::LOOKED_BACK as usize];
+        let place = part.share.place;
+        let first = place.tile as usize * width;
+        let mut of_outputs = Columns::<AccumulatorTypes, Single>::shared(outputs, fields);
+        self.published.publish_tile::<N>(words, part.cube, learned.total, place);
+        if place.member == 0 {
+            #[unroll]
+            for nth in 0..width {
+                of_outputs.put(first + nth, learned.total.component(nth));
+            }
+        }
+        sync_cube();
+        let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
+        let output = UNIT_POS as usize;
+        let has_output = output < outputs;
+        // The total of the group up to this part, in the unit of each output.
+        let mut of_group = reducer.identity::<Single>();
+        if has_output {
+            of_group = of_outputs.at(output);
+        }
+        let mut before = reducer.identity::<Single>();
+        let mut is_last = true.runtime();
+        let (mut start, mut count, mut number) = (0usize, self.parts, part.cube);
+        #[unroll]
+        for level in 0..self.levels {
+            let in_group = number % looked_back;
+            let group = start + number - in_group;
+            let earlier = self.published.merge_from(words, group, in_group, &merging);
+            before = merging.merge::<Single>(earlier, before);
+            if comptime![level + 1 < self.levels] {
+                of_group = merging.merge::<Single>(earlier, of_group);
+                start += count;
+                number /= looked_back;
+                count = count.div_ceil(looked_back);
+                is_last = is_last && in_group + 1 == looked_back;
+                if is_last && has_output {
+                    self.published.publish(words, start + number, output, of_group);
+                }
+            }
+        }
+        if has_output {
+            of_outputs.put(output, before);
+        }
+        sync_cube();
+        of_outputs.neighbours::<N>(first)
+    }
+}
