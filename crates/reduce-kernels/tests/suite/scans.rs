@@ -195,6 +195,7 @@ fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
         plan.access = plan.access.with_loads_in_flight(loads);
         (plan.units_per_output, plan.outputs_per_cube) = (units, outputs);
         (plan.combine, plan.cubes_per_output) = (combine, cubes);
+        plan.parts = ScanParts::TwoLaunches;
         plan
     });
     let looking_back = planned.clone().map(|mut plan| {
@@ -365,7 +366,9 @@ pub(crate) fn functions(client: &Client) {
     let before = scan(Max, &x).exclusive().run(client).unwrap();
     assert_eq!(floats(Ok(before)), [f32::NEG_INFINITY, 1.0, 1.0, 4.0]);
     let means = floats(scan(Mean, &x).exclusive().reverse().run(client));
-    assert!(means[3].is_nan() && means[..3] == [5.0 / 3.0, 3.5, 3.0], "{means:?}");
+    assert!(means[3].is_nan() && means[1..3] == [3.5, 3.0], "{means:?}");
+    // SPIR-V divides with an error of an ulp or two.
+    assert!((means[0] - 5.0 / 3.0).abs() < 1e-6, "{means:?}");
 }
 
 /// The square of an element.
@@ -483,7 +486,7 @@ pub(crate) fn long_sums(client: &Client) {
     let problem = problem_of::<Sum>(&case, ElementType::F32);
     let mut plan = choose_scan(&problem, &device).unwrap().plan;
     (plan.units_per_output, plan.outputs_per_cube, plan.cubes_per_output) = (16, 2, 1);
-    plan.combine = Combine::Shared;
+    (plan.combine, plan.parts) = (Combine::Shared, ScanParts::TwoLaunches);
     plan.access = Access::new(Direction::Along).with_vector(4);
     assert!(plan.chunks(&problem) >= 128 * u64::from(ScanPlan::CHUNKS_PER_TOTAL), "{plan}");
     let mut split = plan;

@@ -189,7 +189,7 @@ impl Task for ScanRequest<'_> {
             },
             units_per_cube: plan.units_per_cube(),
             combine: plan.combine,
-            merging_units: 0,
+            merging_units: plan.units_per_cube(),
         };
         let alignment = self.output.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
         let alike = |&element: &ElementType| {
