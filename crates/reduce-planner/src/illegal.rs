@@ -556,6 +556,16 @@ pub enum Illegal {
         /// Lanes of a plane.
         lanes: u32,
     },
+    /// The cubes of a row that look back form more levels of groups than kernels merge.
+    #[error("{cubes} cubes that look back form {levels} levels of groups, of at most {most}")]
+    LookBackLevels {
+        /// Cubes of a row.
+        cubes: u32,
+        /// Levels of groups.
+        levels: u32,
+        /// Most levels.
+        most: u32,
+    },
     /// The cubes of a row that look back do not have one chunk each.
     #[error("{cubes} cubes that look back have one chunk each, and a row has {chunks}")]
     ChunksOfCubes {

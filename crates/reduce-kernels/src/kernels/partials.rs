@@ -102,6 +102,63 @@ pub(crate) fn clear_words(published: &mut [Atomic<u64>], count: usize) {
     }
 }
 
+/// Cubes whose accumulators are merged: those of one range, or those of a first range and then those
+/// of a second.
+#[derive(CubeType, Clone, Copy)]
+#[expand(derive(Clone, Copy))]
+pub(super) struct Ranges {
+    first: usize,
+    cubes_of_first: usize,
+    second: usize,
+    cubes_of_second: usize,
+    #[cube(comptime)]
+    are_two: bool,
+}
+
+#[cube]
+impl Ranges {
+    /// So many cubes from number `first` on.
+    pub(super) fn one(first: usize, cubes: usize) -> Ranges {
+        Ranges {
+            first,
+            cubes_of_first: cubes,
+            second: first,
+            cubes_of_second: 0usize.runtime(),
+            are_two: false,
+        }
+    }
+
+    /// So many cubes from number `first` on, and so many from number `second` on.
+    pub(super) fn two(
+        first: usize,
+        cubes_of_first: usize,
+        second: usize,
+        cubes_of_second: usize,
+    ) -> Ranges {
+        Ranges { first, cubes_of_first, second, cubes_of_second, are_two: true }
+    }
+
+    fn cubes(&self) -> usize {
+        if comptime![self.are_two] {
+            self.cubes_of_first + self.cubes_of_second
+        } else {
+            self.cubes_of_first
+        }
+    }
+
+    /// The cube that comes as number `nth`.
+    fn cube(&self, nth: usize) -> usize {
+        if comptime![self.are_two] {
+            let in_first = nth < self.cubes_of_first;
+            // Numbers behind the first range count from its end. The others are not used.
+            let behind = clamp_min(nth, self.cubes_of_first) - self.cubes_of_first;
+            select(in_first, self.first + nth, self.second + behind)
+        } else {
+            self.first + nth
+        }
+    }
+}
+
 /// The cubes whose partials a unit merges: `first`, `first + step`, ... before `end`.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
@@ -249,17 +306,17 @@ impl Published {
         published: &[Atomic<u64>],
         reducer: &Reducer<'_>,
     ) -> Accumulator<Single> {
-        self.merge_from(published, 0usize, self.cubes, reducer)
+        self.merge_from(published, Ranges::one(0usize, self.cubes), reducer)
     }
 
-    /// [`merge`](Self::merge) of what `cubes` cubes from number `first` on published.
+    /// [`merge`](Self::merge) of what these cubes published.
     pub(super) fn merge_from(
         &self,
         published: &[Atomic<u64>],
-        first: usize,
-        cubes: usize,
+        ranges: Ranges,
         reducer: &Reducer<'_>,
     ) -> Accumulator<Single> {
+        let cubes = ranges.cubes();
         let team = comptime![reducer.team];
         let words = comptime![self.words];
         let cubes_in_flight = comptime![(WORDS_IN_FLIGHT / words).max(1)];
@@ -292,7 +349,7 @@ impl Published {
                 for word in 0..words {
                     let mut found = 0u64;
                     if from < own.end {
-                        found = published[self.at(first + from, output, word)].load();
+                        found = published[self.at(ranges.cube(from), output, word)].load();
                     }
                     taken.push(found);
                 }
@@ -310,7 +367,7 @@ impl Published {
                         // Lanes that have no partial must not spin: Mesa's software adapter leaves
                         // a loop after 65535 turns, and those of idle lanes count.
                         while found < self.mark {
-                            found = published[self.at(first + from, output, word)].load();
+                            found = published[self.at(ranges.cube(from), output, word)].load();
                         }
                         bits.push(u32::cast_from(found));
                     }

@@ -85,6 +85,9 @@ impl ScanPlan {
     /// and in which order, does not depend on when the others publish theirs.
     pub const LOOKED_BACK: u32 = 256;
 
+    /// Most levels of groups.
+    pub const MOST_LEVELS: u32 = 3;
+
     /// A plan of this version for one cube per output, with bits that depend on no more than
     /// `problem` asks for.
     pub(super) fn new(
@@ -354,6 +357,10 @@ impl ScanPlan {
         }
         if units < device.plane_size_max {
             return Err(Illegal::MergeBelowPlane { units, plane: device.plane_size_max });
+        }
+        let (levels, most) = (self.levels(), Self::MOST_LEVELS);
+        if levels > most {
+            return Err(Illegal::LookBackLevels { cubes, levels, most });
         }
         // Cubes count themselves, as do those that the grid holds past the last.
         let counted = self.cubes(problem).saturating_add(cubes.into());

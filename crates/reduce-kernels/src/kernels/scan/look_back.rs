@@ -24,7 +24,7 @@ use crate::{
     kernels::{
         args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
         geometry::{Companion, Geometry},
-        partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
+        partials::{Published, Ranges, merging_team, nth_to_begin, outputs_per_tile},
         reducer::Reducer,
         share::share_among_cubes,
     },
@@ -123,7 +123,6 @@ impl PublishedTree {
         let width = N::value().comptime();
         let outputs = comptime![self.published.outputs];
         let fields = comptime![reducer.operator.0.fields];
-        let looked_back = comptime![ScanPlan::LOOKED_BACK as usize];
         let place = part.share.place;
         let first = place.tile as usize * width;
         let mut of_outputs = Columns::<AccumulatorTypes, Single>::shared(outputs, fields);
@@ -138,35 +137,74 @@ impl PublishedTree {
         let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
         let output = UNIT_POS as usize;
         let has_output = output < outputs;
-        // The total of the group up to this part, in the unit of each output.
-        let mut of_group = reducer.identity::<Single>();
+        // The total of the part, in the unit of each output.
+        let mut of_part = reducer.identity::<Single>();
         if has_output {
-            of_group = of_outputs.at(output);
+            of_part = of_outputs.at(output);
         }
-        let mut before = reducer.identity::<Single>();
-        let mut is_last = true.runtime();
-        let (mut start, mut count, mut number) = (0usize, self.parts, part.cube);
-        #[unroll]
-        for level in 0..self.levels {
-            let in_group = number % looked_back;
-            let group = start + number - in_group;
-            let earlier = self.published.merge_from(words, group, in_group, &merging);
-            before = merging.merge::<Single>(earlier, before);
-            if comptime![level + 1 < self.levels] {
-                of_group = merging.merge::<Single>(earlier, of_group);
-                start += count;
-                number /= looked_back;
-                count = count.div_ceil(looked_back);
-                is_last = is_last && in_group + 1 == looked_back;
-                if is_last && has_output {
-                    self.published.publish(words, start + number, output, of_group);
-                }
-            }
-        }
+        let before = self.before(words, of_part, part.cube, output, &merging);
         if has_output {
             of_outputs.put(output, before);
         }
         sync_cube();
         of_outputs.neighbours::<N>(first)
+    }
+
+    /// What lies before a part, complete in the first unit of each output, which has the total of
+    /// the part. Every unit of the cube must get here.
+    fn before(
+        &self,
+        words: &[Atomic<u64>],
+        of_part: Accumulator<Single>,
+        number: usize,
+        output: usize,
+        merging: &Reducer<'_>,
+    ) -> Accumulator<Single> {
+        let published = self.published;
+        let looked_back = comptime![ScanPlan::LOOKED_BACK as usize];
+        let in_group = number % looked_back;
+        let parts = Ranges::one(number - in_group, in_group);
+        if comptime![self.levels == 1] {
+            published.merge_from(words, parts, merging)
+        } else {
+            let has_output = output < comptime![published.outputs];
+            let group = number / looked_back;
+            let among_groups = group % looked_back;
+            let (first_group, groups) = (self.parts, self.parts.div_ceil(looked_back));
+            let far = first_group + group - among_groups;
+            let ends_group = in_group + 1 == looked_back;
+            let mut before = merging.identity::<Single>();
+            // All units of the cube take the same branch.
+            if ends_group {
+                let of_parts = published.merge_from(words, parts, merging);
+                let of_group = merging.merge::<Single>(of_parts, of_part);
+                if has_output {
+                    published.publish(words, first_group + group, output, of_group);
+                }
+                let earlier = Ranges::one(far, among_groups);
+                let of_groups = published.merge_from(words, earlier, merging);
+                before = merging.merge::<Single>(of_groups, of_parts);
+                if comptime![self.levels > 2] {
+                    let ends_groups = among_groups + 1 == looked_back;
+                    if has_output && ends_groups {
+                        let all = merging.merge::<Single>(of_groups, of_group);
+                        let slot = first_group + groups + group / looked_back;
+                        published.publish(words, slot, output, all);
+                    }
+                }
+            }
+            // Groups and parts are merged together: a second round would cost all cubes another
+            // trip to memory and two barriers.
+            if !ends_group {
+                let both = Ranges::two(far, among_groups, number - in_group, in_group);
+                before = published.merge_from(words, both, merging);
+            }
+            if comptime![self.levels > 2] {
+                let topmost = Ranges::one(first_group + groups, group / looked_back);
+                let of_topmost = published.merge_from(words, topmost, merging);
+                before = merging.merge::<Single>(of_topmost, before);
+            }
+            before
+        }
     }
 }

@@ -11,7 +11,7 @@ use super::{
 };
 use crate::{
     kernels::{
-        partials::{Published, merging_team, nth_to_begin},
+        partials::{Published, Ranges, merging_team, nth_to_begin},
         reducer::Reducer,
         share::Share,
         target::Target,
@@ -178,11 +178,11 @@ impl<'a, N: Width> Parts<'a, N> {
                     let (regions, reducer) = (reading.regions, reading.reducer);
                     let tiles = regions.numbers.tiles;
                     let first = begin / taken.len;
+                    let tiles_before = Ranges::one(first, number % tiles - first);
                     let published = published_by::<N>(number / tiles, array.mark, reading);
                     let team = comptime![merging_team(reducer.team, published.outputs)];
                     let merging = reducer.with_team(team);
-                    let before =
-                        published.merge_from(&array.words, first, number % tiles - first, &merging);
+                    let before = published.merge_from(&array.words, tiles_before, &merging);
                     let before =
                         of_outputs::<N>(before, share, reducer, comptime![published.outputs]);
                     let crew = comptime![Crew::of(reducer.team)];
