@@ -328,7 +328,7 @@ impl<'a> Search<'a> {
         // A load of 16 bytes is half a sector, and the lane beside it has the other half.
         let (most, least) = match self.load_bytes() {
             ..=4 => (tuning.short_narrow_loads, 1),
-            ..16 => (tuning.short_loads, 1),
+            5..16 => (tuning.short_loads, 1),
             _ => (tuning.short_loads, 2),
         };
         let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();

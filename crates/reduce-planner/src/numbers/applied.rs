@@ -149,7 +149,8 @@ rules!(AppliedTuning {
         shared_units_per_cube, by_cubes_bytes_in_flight, by_cubes_units_per_cube,
         by_cubes_units_per_multiprocessor, read_again_bytes_in_flight, read_again_units_per_cube,
         apply_units_per_cube, apply_loads_in_flight;
-    count: held_loads_along, unpeeled_load_bytes, unpeeled_row_bytes, short_loads, short_narrow_loads, pair_loads, beside_held_bytes, by_cubes_per_multiprocessor;
+    count: held_loads_along, unpeeled_load_bytes, unpeeled_row_bytes, short_loads,
+        short_narrow_loads, pair_loads, beside_held_bytes, by_cubes_per_multiprocessor;
     percent: alone_narrow_rate_percent, shared_rate_percent, shared_beside_rate_percent,
         by_cubes_rate_percent, by_cubes_narrow_rate_percent, cached_percent, cached_read_percent;
     any: cubes_wait, published_bytes;

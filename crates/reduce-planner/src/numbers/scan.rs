@@ -53,9 +53,9 @@ pub struct ScanTuning {
 }
 
 rules!(ScanTuning {
-    power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads, independent_units_per_cube,
-        units_per_cube, units_per_cube_without_planes, cube_loads, least_units_per_cube,
-        units_per_cube_across, cube_loads_across;
+    power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
+        independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
+        least_units_per_cube, units_per_cube_across, cube_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         plane_exchange_ns, shared_exchange_ns, reference_rows;
 });
