@@ -296,6 +296,17 @@ macro_rules! functions {
         /// new row-major tensors of the input's shape. [`scan()`] offers the rest: other types,
         /// exclusive and reverse scans, outputs of your own, plans.
         ///
+        /// ```no_run
+        /// # use reduce_kernels::{ReduceError, cubecl::{prelude::*, std::tensor::TensorHandle}};
+        #[doc = concat!("use reduce_kernels::scan::", stringify!($name), ";\n")]
+        /// # fn example(client: &Client, x: &TensorHandle) -> Result<(), ReduceError> {
+        $(#[doc = concat!("let ", stringify!($parameter), " = 0.0;")])?
+        #[doc = concat!(
+            "let running = ", stringify!($name), "(client, x, 1", $(", ", stringify!($parameter),)? ")?;",
+        )]
+        /// # Ok(()) }
+        /// ```
+        ///
         /// # Errors
         ///
         /// A [`ReduceError`] before anything is launched.

@@ -358,6 +358,13 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
     let plan = by_cubes(problem, access, device)?;
     let cubes = plan.cubes(problem).max(1);
     let resident = (tuning.split_units_per_multiprocessor / plan.units_per_cube().max(1)).max(1);
+    let resident = match access.direction {
+        Direction::Along => resident,
+        // Cubes of a split merge for each of their columns, and one for most multiprocessors is
+        // better: sums of bf16 8192 × 8192 along axis 0 took 130 us on one H200 in 128 cubes, and
+        // 174 in a split.
+        Direction::Across => 1,
+    };
     let wanted = u64::from(device.multiprocessors) * u64::from(resident);
     if cubes.saturating_mul(2) > wanted {
         return Err(ScanReason::OutputsFillDevice { cubes, wanted });
