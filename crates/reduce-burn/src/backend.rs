@@ -45,6 +45,7 @@ pub use reduce_kernels::normalize::LossReduction;
 
 pub use crate::{
     application::{Application, AppliedFunction},
+    axes::Squeeze,
     clip::Clipping,
     cross_entropy::{ClassLoss, ClassLossOptions},
     pair::PairReduction,

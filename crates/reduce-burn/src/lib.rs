@@ -125,7 +125,7 @@ pub mod segments;
 mod selection;
 mod tensor;
 
-pub use axes::{Axes, AxisList, Squeeze, squeeze};
+pub use axes::{Axes, AxisList, squeeze};
 pub use error::ReduceBurnError;
 #[cfg(feature = "optim")]
 pub use functions::module::clip_gradients;
