@@ -821,6 +821,19 @@ pub enum PartialsError {
         /// Name of the operator that was given.
         operator: String,
     },
+    /// Partial results are not of what comes before a scan.
+    #[error(
+        "the partial results that come before a scan and the scan differ in their {what}: \
+         {partials} and {scan}"
+    )]
+    Scan {
+        /// What differs: `operator`, `parameters`, `types`, `rows` or `shard`.
+        what: &'static str,
+        /// That of the partial results.
+        partials: String,
+        /// That of the scan.
+        scan: String,
+    },
     /// The partial results lie on another device than that of the client.
     #[error("partial result {nth} lies on another device than that of the client")]
     OtherDevice {
@@ -931,11 +944,11 @@ pub enum ShardsError {
         /// What differs.
         reason: String,
     },
-    /// A selection from slices that are cut along an inner axis: their parts do not follow each
-    /// other in the order of positions.
+    /// A selection from slices, or a scan of them, that are cut along an inner axis: their parts do
+    /// not follow each other in the order of positions.
     #[error(
-        "slices of a selection are cut along axis {axis}, and axis {outer} of them comes before it: \
-         positions of the shards would be mixed up; cut axis {outer}"
+        "slices are cut along axis {axis}, and axis {outer} of them comes before it: positions of \
+         the shards would be mixed up; cut axis {outer}"
     )]
     CutInside {
         /// The axis along which the tensor is cut.

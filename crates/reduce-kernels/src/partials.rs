@@ -136,6 +136,28 @@ pub struct Partials<O> {
     device: Option<usize>,
 }
 
+/// Partial results without the type of their operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AnyPartials<'a> {
+    pub(crate) parameters: &'a [f64],
+    pub(crate) signature: &'a Signature,
+    pub(crate) description: &'a PartialsDescription,
+    words: &'a TensorHandle,
+    device: Option<usize>,
+}
+
+impl AnyPartials<'_> {
+    /// The words, of the partial results that have this index in a list, for launches of a client.
+    pub(crate) fn bound(&self, client: &Client, nth: usize) -> Result<Bound<'static>, ReduceError> {
+        if self.device.is_some_and(|device| device != identity(client)) {
+            return refuse(PartialsError::OtherDevice { nth });
+        }
+        let (binding, len) =
+            (self.words.handle.clone().binding(), self.words.shape().iter().product());
+        Bound::check(client, Role::Words, binding, len, ElementType::U32)
+    }
+}
+
 /// The format of [`PartialsDescription`] and of its words.
 const FORMAT: u32 = 1;
 
@@ -163,7 +185,7 @@ impl<O> fmt::Debug for Partials<O> {
 }
 
 /// The error for a failed merge.
-fn refuse<T>(error: PartialsError) -> Result<T, ReduceError> {
+pub(crate) fn refuse<T>(error: PartialsError) -> Result<T, ReduceError> {
     Err(Reason::Partials(error).into())
 }
 
@@ -203,12 +225,10 @@ impl<O: Operator> Reduction<'_, O, TensorHandle> {
         shard: Option<ShardSpec>,
     ) -> Result<Partials<O>, ReduceError> {
         let mut call = self.call(None)?;
-        call.task.wanted = Wanted::Partials(shard.map(|shard| {
-            // Without positions, all shards of one length are prepared alike.
-            let extent = self.input.shape().get(shard.axis).copied().unwrap_or(0);
-            let fits = shard.start.checked_add(extent).is_some_and(|end| end <= shard.of);
-            if O::POSITIONAL || !fits { shard } else { ShardSpec { start: 0, ..shard } }
-        }));
+        call.task.wanted = Wanted::Partials;
+        if let Some(shard) = shard {
+            call.task.become_shard(shard);
+        }
         let parameters = call.parameters.clone();
         let prepared = call.prepared(client)?;
         let resolved = &prepared.resolved;
@@ -338,6 +358,11 @@ impl<O: Operator> Partials<O> {
     pub fn operator(&self) -> &O {
         &self.operator
     }
+
+    pub(crate) fn any(&self) -> AnyPartials<'_> {
+        let Self { parameters, signature, description, words, device, .. } = self;
+        AnyPartials { parameters, signature, description, words, device: *device }
+    }
 }
 
 impl ShardRange {
@@ -353,7 +378,7 @@ impl ShardRange {
     }
 }
 
-fn bits(parameters: &[f64]) -> Vec<u64> {
+pub(crate) fn bits(parameters: &[f64]) -> Vec<u64> {
     parameters.iter().map(|number| number.to_bits()).collect()
 }
 
@@ -466,15 +491,9 @@ impl<O: Operator> PartialsMerge<'_, O> {
     }
 
     fn words(&self, client: &Client) -> Result<Vec<PartialWords>, ReduceError> {
-        let own = identity(client);
         let words = self.partials.iter().enumerate().map(|(nth, partial)| {
-            if partial.device.is_some_and(|device| device != own) {
-                return refuse(PartialsError::OtherDevice { nth });
-            }
-            let (words, slots) = (&partial.words, partial.description.slots);
-            let (binding, len) = (words.handle.clone().binding(), words.shape().iter().product());
-            let words = Bound::check(client, Role::Words, binding, len, ElementType::U32)?;
-            Ok(PartialWords { words, slots })
+            let words = partial.any().bound(client, nth)?;
+            Ok(PartialWords { words, slots: partial.description.slots })
         });
         words.collect()
     }

@@ -127,6 +127,7 @@ impl RecordedReduction {
             output,
             plan: None,
             wanted: Wanted::Results,
+            shard: None,
             numerics: self.numerics,
         })
     }
@@ -381,6 +382,7 @@ impl RecordedScan {
             reduce: self.scanned.request::<O>()?,
             exclusive,
             reverse,
+            earlier: None,
             output,
             plan: None,
         })

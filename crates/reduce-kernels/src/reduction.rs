@@ -437,6 +437,7 @@ pub(crate) fn request<'a>(
         output: output.map(|(shape, strides)| (Cow::Borrowed(shape), Cow::Borrowed(strides))),
         plan: options.plan,
         wanted: Wanted::Results,
+        shard: None,
         numerics,
     })
 }

@@ -250,7 +250,8 @@ impl<O: Operator<Inputs = One>, T: Input> WarmUp for Scan<'_, O, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
         let input = stand_in(client, self.reduction.input)?;
-        self.call(None)?.run(client, &input)?;
+        let (call, earlier) = (self.call(None)?, self.earlier(client)?);
+        call.run(client, &input, earlier)?;
         Ok(())
     }
 

@@ -30,8 +30,10 @@ use reduce_kernels::{
     normalize::{AppliedReduction, LayerNorm, Softmax, batch_norm},
     operator::{Apply, One},
     operators::LogSumExp,
-    planner::{AppliedKind, ScheduleKind, force, force_applied, row_major_strides},
-    reduce, storage_type,
+    planner::{AppliedKind, ScheduleKind, force, force_applied, force_scan, row_major_strides},
+    reduce,
+    scan::scan,
+    storage_type,
 };
 
 /// The longest that a call may take, the compilation of its kernel included.
@@ -96,7 +98,14 @@ impl Inputs {
         applied.run(&self.client).unwrap()
     }
 
-    const CALLS: [Call; 7] = [
+    /// Running sums by several cubes for each row, which look back where cubes may wait.
+    fn running_sums(&self, x: &TensorHandle, axes: &[usize]) -> TensorHandle {
+        let sums = scan(Sum, x).over(axes);
+        let plan = force_scan(ScheduleKind::Split, &sums.problem().unwrap(), &self.device).unwrap();
+        sums.with_plan(plan).run(&self.client).unwrap()
+    }
+
+    const CALLS: [Call; 9] = [
         ("softmax of rows held by several cubes", |of| of.by_cubes(Softmax.of(&of.rows, 1))),
         ("softmax of long rows held by many cubes", |of| of.by_cubes(Softmax.of(&of.long_rows, 1))),
         ("layer_norm of long rows held by many cubes", |of| {
@@ -111,6 +120,8 @@ impl Inputs {
             let plan = force(ScheduleKind::Split, &problem, &of.device).unwrap();
             sum.with_plan(plan).run(&of.client).unwrap()
         }),
+        ("running sums of long rows", |of| of.running_sums(&of.long_rows, &[1])),
+        ("running sums of one row", |of| of.running_sums(&of.rows, &[0, 1])),
         ("var", |of| reduce(Var { correction: 1.0 }, &of.rows).over(1).run(&of.client).unwrap()),
         ("logsumexp", |of| reduce(LogSumExp, &of.rows).over(1).run(&of.client).unwrap()),
     ];

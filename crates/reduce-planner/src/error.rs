@@ -127,6 +127,17 @@ pub enum ProblemError {
         /// Whether the axis is reduced.
         is_reduced: bool,
     },
+    /// The elements of a shard do not follow those of the shards before it.
+    #[error(
+        "a scan of shards along axis {axis} also goes along axis {outer}, which comes before it: \
+         elements of the shards would be mixed up; cut axis {outer}"
+    )]
+    ShardInside {
+        /// The axis along which the whole is cut.
+        axis: usize,
+        /// The first scanned axis of several elements.
+        outer: usize,
+    },
     /// The results of a positional operator are not applied to elements.
     #[error("`{operator}` gives positions, which cannot be applied to elements")]
     PositionalApplied {

@@ -682,7 +682,7 @@ proptest! {
             alignment: 256,
         };
         let elements = &[ElementType::F32, ElementType::U32];
-        let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+        let spec = ScanSpec::new(elements);
         let problem = ScanProblem::new(operator, &input, Some(&[axis]), &spec).unwrap();
         let numerics = if invariant { Numerics::BatchInvariant } else { Numerics::Deterministic };
         let problem = problem.with_numerics(numerics);

@@ -3,7 +3,7 @@
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
     PlanError, Planned, ProblemError, ScanPlan, ScanProblem, ScanReason, ScanSpec, ScheduleKind,
-    choose_scan, force_scan, row_major_strides,
+    ShardSpec, choose_scan, force_scan, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -16,7 +16,8 @@ fn strided(
     axes: &[usize],
 ) -> ScanProblem {
     let input = InputSpec { element, shape, strides, alignment: 256 };
-    let spec = ScanSpec { elements: &[element], strides: None, exclusive: false, reverse: false };
+    let elements = [element];
+    let spec = ScanSpec::new(&elements);
     ScanProblem::new(SUM, &input, Some(axes), &spec).unwrap()
 }
 
@@ -96,7 +97,7 @@ fn vectors_end_with_rows() {
     assert_eq!(vector(&sums(&[100, 4097], 1)), 1);
     assert_eq!(vector(&strided(ElementType::BF16, &[100, 4096], &[4096, 1], &[1])), 8);
     let elements = &[ElementType::U32];
-    let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+    let spec = ScanSpec::new(elements);
     let input = InputSpec {
         element: ElementType::BF16,
         shape: &[100, 4096],
@@ -255,14 +256,48 @@ fn wrong_statements() {
     let input = InputSpec { element: ElementType::F32, shape, strides, alignment: 16 };
     let state = |axes: &[usize], output: Option<&[usize]>| {
         let elements = &[ElementType::F32];
-        let spec = ScanSpec { elements, strides: output, exclusive: true, reverse: true };
+        let spec =
+            ScanSpec { strides: output, exclusive: true, reverse: true, ..ScanSpec::new(elements) };
         ScanProblem::new(SUM.undefined_on_empty(), &input, Some(axes), &spec)
     };
     assert!(matches!(state(&[2], None), Err(ProblemError::AxisOutOfRange { .. })));
     assert!(matches!(state(&[0, 0], None), Err(ProblemError::AxisRepeated { .. })));
     assert!(matches!(state(&[0], Some(&[0, 1])), Err(ProblemError::OutputOverlaps { .. })));
     assert!(matches!(state(&[0], Some(&[1])), Err(ProblemError::RankMismatch { .. })));
+    let of_shard = |axes: &[usize], axis| {
+        let shard = Some(ShardSpec { axis, start: 3, of: 9 });
+        let spec = ScanSpec { shard, ..ScanSpec::new(&[ElementType::F32]) };
+        ScanProblem::new(SUM.positional(), &input, Some(axes), &spec)
+    };
+    let inside = ProblemError::ShardInside { axis: 1, outer: 0 };
+    assert_eq!(of_shard(&[0, 1], 1).unwrap_err(), inside);
+    assert!(matches!(of_shard(&[0], 1), Err(ProblemError::Shard { is_reduced: false, .. })));
+    let past = ScanSpec {
+        shard: Some(ShardSpec { axis: 0, start: 6, of: 9 }),
+        ..ScanSpec::new(&[ElementType::F32])
+    };
+    let past = ScanProblem::new(SUM, &input, Some(&[0]), &past);
+    assert!(matches!(past, Err(ProblemError::Shard { is_reduced: true, .. })));
+    assert_eq!(of_shard(&[0, 1], 0).unwrap().problem().first_position(), 18);
     let stated = state(&[1], Some(&[1, 4])).unwrap();
     let line = stated.line();
     assert!(line.ends_with("| outputs kept 1 scanned 4 | exclusive | reverse"), "{line}");
+}
+
+/// What comes before rows lies in the order of the kept axes, whatever the order of the rows in
+/// memory.
+#[test]
+fn accumulators_before_rows() {
+    let (shape, strides) = (&[3, 5, 4], &[1, 12, 3]);
+    let input = InputSpec { element: ElementType::F32, shape, strides, alignment: 16 };
+    let spec = ScanSpec { continues: true, ..ScanSpec::new(&[ElementType::F32]) };
+    let problem = ScanProblem::new(SUM, &input, Some(&[1]), &spec).unwrap();
+    let extents: Vec<usize> = problem.problem().kept().iter().map(|dim| dim.extent).collect();
+    let earlier = problem.earlier().unwrap();
+    assert_eq!(
+        (extents, &earlier.kept[..], &earlier.reduced[..]),
+        (vec![4, 3], &[1, 4][..], &[0][..])
+    );
+    let alone = ScanSpec { continues: false, ..spec };
+    assert!(ScanProblem::new(SUM, &input, Some(&[1]), &alone).unwrap().earlier().is_none());
 }

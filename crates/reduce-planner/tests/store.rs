@@ -423,7 +423,7 @@ fn a_store_keeps_plans_of_every_kind() {
 
     let scan = |reverse| {
         let elements = &[element];
-        let spec = ScanSpec { elements, strides: None, exclusive: false, reverse };
+        let spec = ScanSpec { reverse, ..ScanSpec::new(elements) };
         ScanProblem::new(class, &input, Some(&[1]), &spec).unwrap()
     };
 

@@ -16,6 +16,7 @@
 //! ```
 
 mod reduction;
+mod scan;
 mod selection;
 
 use core::fmt;
@@ -219,6 +220,24 @@ impl Sharded {
             strides: row_major_strides(&shape),
             shape,
         })
+    }
+
+    /// Tensors on the devices of this one, which have the results of each: one tensor for each
+    /// result, cut along `axis`.
+    fn joined(
+        &self,
+        axis: Option<usize>,
+        of_devices: Vec<Vec<TensorHandle>>,
+    ) -> Result<impl Iterator<Item = Self> + use<>, ReduceError> {
+        let count = of_devices.first().map_or(0, Vec::len);
+        let mut of_devices: Vec<_> = of_devices.into_iter().map(Vec::into_iter).collect();
+        let joined = (0..count).map(|_| {
+            let tensors = of_devices.iter_mut().filter_map(Iterator::next);
+            let devices = self.shards.iter().map(|shard| shard.device.clone());
+            Self::new(axis, devices.zip(tensors).collect::<Vec<_>>())
+        });
+        let joined = joined.collect::<Result<Vec<_>, _>>().map_err(ReduceError::after_launch)?;
+        Ok(joined.into_iter())
     }
 
     /// What each device has, in the order of the cut.

@@ -74,18 +74,8 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
             true => cut.axis,
             false => is_reduced[..cut.axis].iter().filter(|&&reduced| !reduced).count(),
         });
-        let mut results: Vec<_> = results.into_iter().map(Vec::into_iter).collect();
-        let mut sharded = Vec::new();
-        for _ in 0..O::DEFINITION.erased().results {
-            let shards = self.input.shards.iter().zip(&mut results).map(|(shard, results)| {
-                let tensor = results.next().expect("there is an output for each result");
-                (shard.device.clone(), tensor)
-            });
-            let result = Sharded::new(axis, shards.collect::<Vec<_>>());
-            sharded.push(result.map_err(ReduceError::after_launch)?);
-        }
-        let mut sharded = sharded.into_iter();
-        Ok(O::Results::each(|_| sharded.next().expect("there is one for each result")))
+        let mut results = self.input.joined(axis, results)?;
+        Ok(O::Results::each(|_| results.next().expect("there is an output for each result")))
     }
 
     /// The plan of each shard, as [`plan`](Self::plan) gives it for one tensor.
@@ -109,7 +99,10 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
     }
 
     /// The call on each device: for results, or for partial results to exchange.
-    fn calls(&self, exchanges: bool) -> Result<Vec<ShardCall<'_, ReduceRequest<'_>>>, ReduceError> {
+    pub(super) fn calls(
+        &self,
+        exchanges: bool,
+    ) -> Result<Vec<ShardCall<'_, ReduceRequest<'_>>>, ReduceError> {
         let Self { operator, input, second, ref options } = *self;
         let erased = O::DEFINITION.erased();
         let parameters = (O::PARAMETERS)(&operator)
@@ -125,7 +118,8 @@ impl<O: Operator> Reduction<'_, O, Sharded> {
             if let (true, Some(Cut { axis, starts })) = (exchanges, &input.cut) {
                 let (axis, start) = (*axis, starts[nth]);
                 let of = input.shape[axis];
-                request.wanted = Wanted::Partials(Some(ShardSpec { axis, start, of }));
+                request.wanted = Wanted::Partials;
+                request.become_shard(ShardSpec { axis, start, of });
             }
             let Shard { client, device, tensor } = shard;
             let parameters = parameters.clone();

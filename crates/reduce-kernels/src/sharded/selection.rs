@@ -1,6 +1,5 @@
 //! Selections from sharded tensors.
 
-use cubecl::std::tensor::TensorHandle;
 use reduce_planner::{TopKPlan, reduced_axes};
 
 use super::{Cut, Shard, Sharded, reduction::check_second};
@@ -79,14 +78,9 @@ impl TopK<'_, Sharded> {
                 select_exchanged(calls, &self.in_parts(&whole), &firsts, len, transport)?
             }
         };
-        let (values, positions): (Vec<_>, Vec<_>) =
-            results.into_iter().map(|[values, positions]| (values, positions)).unzip();
-        let sharded = |tensors: Vec<TensorHandle>| {
-            let devices = self.input.shards.iter().map(|shard| shard.device.clone());
-            let result = Sharded::new(axis, devices.zip(tensors).collect::<Vec<_>>());
-            result.map_err(ReduceError::after_launch)
-        };
-        Ok(Selected { values: sharded(values)?, positions: sharded(positions)? })
+        let mut results = self.input.joined(axis, results.into_iter().map(Vec::from).collect())?;
+        let mut next = || results.next().expect("there are values and positions");
+        Ok(Selected { values: next(), positions: next() })
     }
 
     fn selection(&self) -> Result<Selection<'_>, ReduceError> {
@@ -125,12 +119,16 @@ impl TopK<'_, Sharded> {
     }
 }
 
-/// The position of the first element of each shard, whose slices are cut.
+/// The position of the first element of each shard, whose slices or rows are cut.
 ///
 /// # Errors
 ///
 /// A cut after which parts do not follow each other in the order of positions.
-fn firsts(input: &Sharded, cut: &Cut, is_reduced: &[bool]) -> Result<Vec<u64>, ReduceError> {
+pub(super) fn firsts(
+    input: &Sharded,
+    cut: &Cut,
+    is_reduced: &[bool],
+) -> Result<Vec<u64>, ReduceError> {
     let is_outer = |&axis: &usize| is_reduced[axis] && input.shape[axis] != 1;
     if let Some(outer) = (0..cut.axis).find(is_outer) {
         return Err(ShardsError::CutInside { axis: cut.axis, outer }.into());

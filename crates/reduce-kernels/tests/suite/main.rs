@@ -41,11 +41,14 @@ mod reference;
 mod reproducible;
 mod run;
 mod scans;
+mod scans_continued;
 mod segments;
 mod segments_applied;
 mod segments_grouped;
 #[cfg(any(feature = "wgpu", feature = "nccl"))]
 mod sharded;
+#[cfg(any(feature = "wgpu", feature = "nccl"))]
+mod sharded_scans;
 mod testing;
 mod top_k;
 mod top_k_masks;
@@ -79,7 +82,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, scans, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, scans, scans_continued, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -174,7 +177,12 @@ macro_rules! suite {
                 scans_of_long_rows: scans::long_sums;
                 scans_looking_back: scans::look_back;
                 scans_with_the_same_bits: scans::same_bits;
+                scans_of_many_runs: scans::many_runs;
                 scans_contract: scans::contract;
+                scans_in_pieces: scans_continued::in_pieces;
+                scans_in_pieces_by_every_plan: scans_continued::by_every_plan;
+                scans_of_a_stream: scans_continued::a_stream;
+                scans_in_pieces_refused: scans_continued::refused;
                 segments_by_every_operator: segments::every_operator;
                 segments_of_every_layout: segments::every_layout;
                 segments_of_every_type: segments::every_type;
@@ -361,9 +369,12 @@ suite!(wgsl);
 /// cannot cross them.
 #[cfg(feature = "wgpu")]
 mod sharded_on_one_adapter {
-    use reduce_kernels::{ArgMax, MeanVar, Sum, operators::MinMax};
+    use reduce_kernels::{
+        ArgMax, MeanVar, Sum,
+        operators::{MaxWithIndex, MinMax},
+    };
 
-    use crate::{devices::three_devices, sharded};
+    use crate::{devices::three_devices, sharded, sharded_scans};
 
     #[test]
     fn without_exchange() {
@@ -410,6 +421,20 @@ mod sharded_on_one_adapter {
     #[test]
     fn no_collectives() {
         sharded::no_collectives(&three_devices());
+        sharded_scans::no_collectives(&three_devices());
+    }
+
+    #[test]
+    fn scans_through_host() {
+        let transport = sharded::Transport::Host;
+        sharded_scans::scans::<Sum>(&three_devices(), transport);
+        sharded_scans::scans::<MaxWithIndex>(&three_devices(), transport);
+        sharded_scans::scans::<MeanVar>(&three_devices(), transport);
+    }
+
+    #[test]
+    fn scans_at_the_edges() {
+        sharded_scans::scans_at_the_edges(&three_devices());
     }
 }
 
@@ -418,7 +443,7 @@ mod sharded_on_one_adapter {
 mod gpus {
     use reduce_kernels::operators::*;
 
-    use crate::{devices::gpus, operators::with_operators, sharded};
+    use crate::{devices::gpus, operators::with_operators, sharded, sharded_scans};
 
     #[test]
     #[ignore = "needs several GPUs"]
@@ -437,6 +462,17 @@ mod gpus {
     fn selections() {
         sharded::selections(&gpus(), sharded::Transport::Collectives);
         sharded::selections(&gpus(), sharded::Transport::Host);
+    }
+
+    #[test]
+    #[ignore = "needs several GPUs"]
+    fn scans() {
+        for transport in [sharded::Transport::Collectives, sharded::Transport::Host] {
+            sharded_scans::scans::<Sum>(&gpus(), transport);
+            sharded_scans::scans::<MaxWithIndex>(&gpus(), transport);
+            sharded_scans::scans::<MeanVar>(&gpus(), transport);
+        }
+        sharded_scans::scans_at_the_edges(&gpus());
     }
 
     #[test]

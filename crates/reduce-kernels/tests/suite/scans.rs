@@ -31,14 +31,14 @@ use crate::{
 
 /// From which end a scan goes, and whether it leaves out the element at a position.
 #[derive(Clone, Copy, Debug, PartialEq)]
-struct Way {
-    exclusive: bool,
-    reverse: bool,
+pub(crate) struct Way {
+    pub(crate) exclusive: bool,
+    pub(crate) reverse: bool,
 }
 
 const FORWARD: Way = Way { exclusive: false, reverse: false };
 
-const WAYS: [Way; 4] = [
+pub(crate) const WAYS: [Way; 4] = [
     FORWARD,
     Way { exclusive: true, reverse: false },
     Way { exclusive: false, reverse: true },
@@ -46,7 +46,7 @@ const WAYS: [Way; 4] = [
 ];
 
 impl Way {
-    fn of<O: Operator<Inputs = One>, T: reduce_kernels::Input>(
+    pub(crate) fn of<O: Operator<Inputs = One>, T: reduce_kernels::Input>(
         self,
         scan: Scan<'_, O, T>,
     ) -> Scan<'_, O, T> {
@@ -172,7 +172,7 @@ fn problem_of<O: Checked>(case: &Case, element: ElementType) -> ScanProblem {
 /// Plans of every kind for a problem: units alone, lanes of a plane, several planes, units through
 /// shared memory, several rows in a cube, several cubes for a row, which look back where the device
 /// lets them.
-fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
+pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
     let chosen = choose_scan(problem, device).unwrap().plan;
     let plane = device.plane_size_min;
     let (shared, planes) = (Combine::Shared, Combine::Plane { lanes: plane });
@@ -373,7 +373,7 @@ pub(crate) fn functions(client: &Client) {
 
 /// The square of an element.
 #[derive(Clone, Copy)]
-struct Square;
+pub(crate) struct Square;
 
 #[cube]
 impl Map for Square {
@@ -587,6 +587,28 @@ pub(crate) fn same_bits(client: &Client) {
     assert_eq!(read::<f32>(client, &exact, 24_000), read::<f32>(client, &usual, 24_000));
     let refused = scan(Sum, &x).numerics(Numerics::Reproducible).run(client).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused}");
+}
+
+/// A thousand runs of rows of several cubes: whenever these arrive, the bits are the same.
+pub(crate) fn many_runs(client: &Client) {
+    let device = reduce_kernels::device_of(client);
+    // On a software adapter, each run takes a while, and no cube waits for another.
+    let runs = if device.plane_operations { 1000 } else { 3 };
+    for (shape, axis) in [([2, 100_001], 1), ([9_001, 20], 0)] {
+        let count = shape[0] * shape[1];
+        let data: Vec<f32> = (0..count).map(|nth| ((nth * 7919) % 1000) as f32 * 0.37).collect();
+        let x = tensor(client, &data, &shape, &[shape[1], 1]);
+        let sums = scan(Sum, &x).over(axis);
+        let plan = force_scan(ScheduleKind::Split, &sums.problem().unwrap(), &device).unwrap();
+        let run = || {
+            let result = sums.clone().with_plan(plan).run(client).unwrap();
+            read::<u32>(client, &result, count)
+        };
+        let first = run();
+        for nth in 1..runs {
+            assert_eq!(run(), first, "run {nth} of {plan}");
+        }
+    }
 }
 
 /// What is refused before any launch, and what a scan tells of itself.

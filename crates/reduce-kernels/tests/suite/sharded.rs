@@ -18,17 +18,14 @@ use crate::{
     case::Case,
     operators::Checked,
     run::{Element, sample, source, tensor, tensor_of},
+    scans_continued::{numbers, part, piece},
     top_k::{Asked, orders},
     top_k_parts::{Slices, by_slice, expected, spread_bytes},
 };
 
-fn f32s(shape: &[usize]) -> Vec<f32> {
-    (0..shape.iter().product()).map(|i| (i * 37 % 101) as f32 - 40.5).collect()
-}
-
 /// A tensor of these elements, cut along an axis before each of `starts`. Shard `nth` lies on
 /// device `nth`.
-fn cut<E: Element>(
+pub(crate) fn cut<E: Element>(
     devices: &[cubecl::Device],
     data: &[E],
     shape: &[usize],
@@ -50,9 +47,7 @@ fn cut_of(
     let inner = shape[axis + 1..].iter().product::<usize>() * element.bytes();
     let ends = starts.iter().skip(1).copied().chain([shape[axis]]);
     let shards = starts.iter().zip(ends).zip(devices).map(|((&start, end), device)| {
-        let rows = bytes.chunks((shape[axis] * inner).max(1));
-        let own: Vec<u8> =
-            rows.flat_map(|row| row[start * inner..end * inner].iter().copied()).collect();
+        let own = part(bytes, shape[axis], inner, start..end);
         let mut shape = shape.to_vec();
         shape[axis] = end - start;
         let strides = row_major_strides(&shape);
@@ -74,7 +69,7 @@ fn read(sharded: &Sharded) -> Vec<Vec<f32>> {
 /// Reductions over axes that are not cut stay in shards, and those of replicas are replicas.
 pub(crate) fn without_exchange(devices: &[cubecl::Device]) {
     let shape = [3, 4, 10];
-    let data = f32s(&shape);
+    let data = numbers(&shape);
     let x = cut::<_>(&devices[..3], &data, &shape, 2, &[0, 7, 7]);
     assert_eq!((x.shape(), x.axis(), x.starts()), (&shape[..], Some(2), Some(&[0, 7, 7][..])));
     assert_eq!(reduce(Sum, &x).over(1).output_shape().unwrap(), [3, 1, 10]);
@@ -109,7 +104,7 @@ pub(crate) fn without_exchange(devices: &[cubecl::Device]) {
 
 /// Second inputs that are cut as the first, or not at all where they repeat along the cut axis.
 pub(crate) fn second_inputs(devices: &[cubecl::Device]) {
-    let data = f32s(&[6, 5]);
+    let data = numbers(&[6, 5]);
     let devices = &devices[..2];
     let x = cut::<_>(devices, &data, &[6, 5], 0, &[0, 4]);
     let replicated = |data: &[f32], shape: &[usize]| {
@@ -145,7 +140,7 @@ pub(crate) fn second_inputs(devices: &[cubecl::Device]) {
 /// Over the cut axis, through the host: two inputs, maps of pairs, dropped axes, results without
 /// elements.
 pub(crate) fn through_host(devices: &[cubecl::Device]) {
-    let data = f32s(&[6, 5]);
+    let data = numbers(&[6, 5]);
     let x = cut::<_>(&devices[..2], &data, &[6, 5], 0, &[0, 4]);
     let dots = reduce(Sum, &x).paired(&x, ElementwiseProduct).over(0).keep_dims(false);
     let dots = dots.run_sharded_through_host().unwrap();
@@ -173,7 +168,7 @@ pub(crate) fn refusals(devices: &[cubecl::Device]) {
     let [a, b] = [&devices[0], &devices[1]];
     let on = |device: &cubecl::Device, shape: &[usize]| -> (cubecl::Device, TensorHandle) {
         let client = device.client();
-        (device.clone(), tensor(&client, &f32s(shape), shape, &row_major_strides(shape)))
+        (device.clone(), tensor(&client, &numbers(shape), shape, &row_major_strides(shape)))
     };
     let refused = |axis, shards| match Sharded::cut(axis, shards) {
         Err(error) => source::<ShardsError>(&error).unwrap_or_else(|| panic!("{error}")).clone(),
@@ -198,7 +193,7 @@ pub(crate) fn refusals(devices: &[cubecl::Device]) {
 
 /// Without collectives, a reduction over the cut axis is refused.
 pub(crate) fn no_collectives(devices: &[cubecl::Device]) {
-    let data = f32s(&[8]);
+    let data = numbers(&[8]);
     let x = cut::<_>(&devices[..2], &data, &[8], 0, &[0, 5]);
     let error = reduce(Sum, &x).run_sharded().unwrap_err();
     let missing = matches!(source(&error), Some(ShardsError::NoCollectives { .. }));
@@ -392,7 +387,7 @@ pub(crate) fn selections(devices: &[cubecl::Device], transport: Transport) {
 
 /// What no selection of shards does, which is refused before anything is launched.
 pub(crate) fn selections_refused(devices: &[cubecl::Device]) {
-    let data = f32s(&[6, 5]);
+    let data = numbers(&[6, 5]);
     let x = cut::<_>(&devices[..2], &data, &[6, 5], 1, &[0, 2]);
     let inside = largest(3, &x).run_sharded_through_host().unwrap_err();
     let expected = Some(&ShardsError::CutInside { axis: 1, outer: 0 });
@@ -447,10 +442,7 @@ fn shard_alone(
     start: usize,
     end: usize,
 ) -> TensorHandle {
-    let inner: usize = shape[axis + 1..].iter().product();
-    let rows = data.chunks((shape[axis] * inner).max(1));
-    let own: Vec<f32> =
-        rows.flat_map(|row| row[start * inner..end * inner].iter().copied()).collect();
+    let own = piece(data, shape, axis, start..end);
     let mut shape = shape.to_vec();
     shape[axis] = end - start;
     tensor(client, &own, &shape, &row_major_strides(&shape))
@@ -463,7 +455,7 @@ pub(crate) fn a_thousand_runs(devices: &[cubecl::Device]) {
     let shape = [1_000_003];
     let work = |turned: usize| {
         // Other data in each thread: exchanges that were swapped would show.
-        let mut data = f32s(&shape);
+        let mut data = numbers(&shape);
         data.rotate_left(turned);
         data[turned] = 1e3;
         let starts: Vec<usize> =

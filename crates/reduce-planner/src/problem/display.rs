@@ -95,7 +95,9 @@ impl fmt::Display for AppliedProblem {
 impl fmt::Display for ScanProblem {
     /// One line: that of the reduction, and the strides of the outputs.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { problem, output: Companion { kept, reduced }, exclusive, reverse } = self;
+        // What comes before the rows has no effect on which plan is the best.
+        let Self { problem, output: Companion { kept, reduced }, earlier: _, exclusive, reverse } =
+            self;
         write!(f, "scan {problem} | outputs kept")?;
         write_list(f, kept)?;
         f.write_str(" scanned")?;

@@ -3,8 +3,8 @@
 use core::cmp::Reverse;
 
 use super::{
-    Companion, InputSpec, OperatorClass, Problem, Statement, check_count, check_output, check_rank,
-    checked_span, reduced_axes, row_major_strides, select,
+    Companion, InputSpec, OperatorClass, Positions, Problem, ShardSpec, Statement, check_count,
+    check_output, check_rank, checked_span, reduced_axes, row_major_strides, select,
 };
 use crate::{
     element::ElementType,
@@ -25,6 +25,26 @@ pub struct ScanSpec<'a> {
     /// Whether a result is of the elements from its position to the last one, and not of those from
     /// the first one to its position.
     pub reverse: bool,
+    /// Which part of a larger tensor the input is, if it is one.
+    pub shard: Option<ShardSpec>,
+    /// Whether partial results of other elements come before the first one of each row.
+    pub continues: bool,
+}
+
+impl<'a> ScanSpec<'a> {
+    /// A scan of a whole tensor from its first element on, into row-major outputs with elements of
+    /// these types.
+    #[must_use]
+    pub const fn new(elements: &'a [ElementType]) -> Self {
+        Self {
+            elements,
+            strides: None,
+            exclusive: false,
+            reverse: false,
+            shard: None,
+            continues: false,
+        }
+    }
 }
 
 /// A validated, canonical scan: the results of a reduction of the elements up to each position.
@@ -44,7 +64,7 @@ pub struct ScanSpec<'a> {
 ///     alignment: 256,
 /// };
 /// let elements = &[ElementType::F32];
-/// let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+/// let spec = ScanSpec::new(elements);
 /// let problem = ScanProblem::new(OperatorClass::new("sum", 4), &input, Some(&[1]), &spec)?;
 /// assert_eq!((problem.problem().outputs(), problem.len()), (4096, 1000));
 /// # Ok::<(), Box<dyn std::error::Error>>(())
@@ -53,6 +73,8 @@ pub struct ScanSpec<'a> {
 pub struct ScanProblem {
     pub(super) problem: Problem,
     pub(super) output: Companion,
+    /// Along the kept dimensions, the strides of the accumulators of what comes before a row.
+    pub(super) earlier: Option<Companion>,
     pub(super) exclusive: bool,
     pub(super) reverse: bool,
 }
@@ -63,8 +85,9 @@ impl ScanProblem {
     /// # Errors
     ///
     /// An axis that is out of range or repeated, strides of another rank than the shape, spans that
-    /// overflow, and outputs of which two elements may share a place. An axis without elements is
-    /// no error, because there are no results then.
+    /// overflow, outputs of which two elements may share a place, and a shard whose elements do not
+    /// follow those before it: its axis is not the first that is scanned, or it reaches past the
+    /// end of the whole. An axis without elements is no error, because there are no results then.
     pub fn new(
         operator: OperatorClass,
         input: &InputSpec<'_>,
@@ -81,34 +104,56 @@ impl ScanProblem {
         check_rank(Role::Output, rank, output_strides)?;
         let output_span = checked_span(Role::Output, shape, output_strides)?;
         check_output(shape, output_strides)?;
+        let positions = match spec.shard {
+            Some(shard) => {
+                let whole = shard.whole(shape, &is_scanned)?;
+                let comes_before = |&axis: &usize| is_scanned[axis] && shape[axis] != 1;
+                if let Some(outer) = (0..shard.axis).find(comes_before) {
+                    return Err(ProblemError::ShardInside { axis: shard.axis, outer });
+                }
+                operator.positional.then(|| Positions::of(shard, &whole, &is_scanned))
+            }
+            None => None,
+        };
         // Kept axes have their stride in the outputs, and scanned ones that in the order of
         // positions, which a scan follows whether or not its operator gives positions.
-        let mut positions = row_major_strides(&select(shape, &is_scanned, true)).into_iter();
-        let targets = output_strides.iter().zip(&is_scanned).map(|(&stride, &scanned)| {
-            if scanned { positions.next().unwrap_or(1) } else { stride }
-        });
+        let mut order = row_major_strides(&select(shape, &is_scanned, true)).into_iter();
+        let targets = output_strides
+            .iter()
+            .zip(&is_scanned)
+            .map(|(&stride, &scanned)| if scanned { order.next().unwrap_or(1) } else { stride });
         let targets: Vec<usize> = targets.collect();
+        // Accumulators of the rows are in the row-major order of the kept axes.
+        let mut rows = row_major_strides(&select(shape, &is_scanned, false)).into_iter();
+        let of_rows = is_scanned.iter().map(|&scanned| match scanned {
+            true => 0,
+            false => rows.next().unwrap_or(0),
+        });
+        let of_rows: Vec<usize> = of_rows.collect();
+        let beside = [output_strides, &of_rows];
         let statement = Statement {
             operator,
             input: *input,
             second: None,
-            companions: &[output_strides],
+            companions: &beside[..1 + usize::from(spec.continues)],
             is_reduced: &is_scanned,
             results: spec.elements.to_vec(),
             output_strides: &targets,
             input_span,
             second_span: 0,
             output_span,
-            positions: None,
+            positions,
         };
         let (mut problem, companions) = statement.canonical();
-        let [mut output] = <[Companion; 1]>::try_from(companions).unwrap_or_default();
+        let mut companions = companions.into_iter();
+        let mut output = companions.next().unwrap_or_default();
+        let earlier = companions.next();
         let mut order: Vec<usize> = (0..problem.reduced.len()).collect();
         order.sort_by_key(|&nth| Reverse(problem.reduced[nth].position_stride));
         problem.reduced = order.iter().map(|&nth| problem.reduced[nth]).collect();
         output.reduced = order.iter().map(|&nth| output.reduced[nth]).collect();
         let ScanSpec { exclusive, reverse, .. } = *spec;
-        Ok(Self { problem, output, exclusive, reverse })
+        Ok(Self { problem, output, earlier, exclusive, reverse })
     }
 
     /// The same problem, for plans whose bits depend on no more than this.
@@ -128,6 +173,13 @@ impl ScanProblem {
     #[must_use]
     pub fn output(&self) -> &Companion {
         &self.output
+    }
+
+    /// If partial results of other elements come before the rows, the strides of their accumulators
+    /// along the canonical kept dimensions. Those of the scanned ones are 0.
+    #[must_use]
+    pub fn earlier(&self) -> Option<&Companion> {
+        self.earlier.as_ref()
     }
 
     /// Whether the element at a position is left out of the result there.
@@ -176,11 +228,12 @@ impl ScanProblem {
     pub(crate) fn reference(&self, rows: usize, aligned: usize, widest: usize) -> Self {
         let problem = self.problem.reference(rows, aligned, widest);
         let numerics = self.problem.numerics;
+        let earlier = None;
         let output = Companion {
             kept: problem.kept.iter().map(|dim| dim.stride).collect(),
             reduced: problem.reduced.iter().map(|dim| dim.stride).collect(),
         };
-        Self { problem: Problem { numerics, ..problem }, output, ..self.clone() }
+        Self { problem: Problem { numerics, ..problem }, output, earlier, ..self.clone() }
     }
 
     /// Refuses reproducible results of operators that round: no order of their merges is fixed.

@@ -86,7 +86,7 @@ pub enum ScanReason {
 /// let (shape, strides) = (&[8192, 8192], &[8192, 1]);
 /// let input = InputSpec { element, shape, strides, alignment: 256 };
 /// let elements = &[element];
-/// let spec = ScanSpec { elements, strides: None, exclusive: false, reverse: false };
+/// let spec = ScanSpec::new(elements);
 /// let problem = ScanProblem::new(OperatorClass::new("sum", 4), &input, Some(&[0]), &spec)?;
 ///
 /// let choice = choose_scan(&problem, &Device::h200())?;

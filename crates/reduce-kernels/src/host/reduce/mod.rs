@@ -163,8 +163,9 @@ impl Task for ReduceRequest<'_> {
     ) -> Option<Plan> {
         match self.wanted {
             Wanted::Results => find(&stated.problem),
-            Wanted::Partials(_) => {
-                let request = ReduceRequest { wanted: Wanted::Results, ..self.clone() };
+            Wanted::Partials => {
+                let request =
+                    ReduceRequest { wanted: Wanted::Results, shard: None, ..self.clone() };
                 let plan = find(&request.resolve().ok()?.problem)?;
                 plan.check(&stated.problem, device).is_ok().then_some(plan)
             }

@@ -39,6 +39,8 @@ pub(crate) struct ReduceRequest<'a> {
     pub(crate) output: Option<OutputLayout<'a>>,
     pub(crate) plan: Option<Plan>,
     pub(crate) wanted: Wanted,
+    /// Which part of larger tensors the inputs are, if they are one.
+    pub(crate) shard: Option<ShardSpec>,
     pub(crate) numerics: Numerics,
 }
 
@@ -47,8 +49,8 @@ pub(crate) struct ReduceRequest<'a> {
 pub(crate) enum Wanted {
     /// The operator's results.
     Results,
-    /// Its accumulators, as words of 32 bits. The inputs may be a shard of larger tensors.
-    Partials(Option<ShardSpec>),
+    /// Its accumulators, as words of 32 bits.
+    Partials,
 }
 
 /// The second input of a request.
@@ -132,6 +134,16 @@ impl ReduceRequest<'_> {
         }
     }
 
+    /// Says which part of larger tensors the inputs are. Without positions, all shards of one
+    /// length are prepared alike.
+    pub(crate) fn become_shard(&mut self, shard: ShardSpec) {
+        let extent = self.shape.get(shard.axis).copied().unwrap_or(0);
+        let fits = shard.start.checked_add(extent).is_some_and(|end| end <= shard.of);
+        let as_it_is = self.operator.0.positional || !fits;
+        let start = if as_it_is { shard.start } else { 0 };
+        self.shard = Some(ShardSpec { start, ..shard });
+    }
+
     /// Strides along the kept axes of a supplied output that fits.
     #[cfg(feature = "serde")]
     pub(crate) fn output_strides(&self) -> Option<Vec<usize>> {
@@ -146,13 +158,9 @@ impl ReduceRequest<'_> {
         is_reduced: &[bool],
     ) -> Result<(TypeRequest, Signature, OperatorClass), ReduceError> {
         let operator = self.operator.0;
-        let shard = match self.wanted {
-            Wanted::Partials(shard) => shard,
-            Wanted::Results => None,
-        };
         // Types follow from the whole, so that all shards have the same. If a product of extents
         // overflows, `Problem::with_inputs` refuses the shape.
-        let extent = |axis: usize| match shard {
+        let extent = |axis: usize| match self.shard {
             Some(shard) if shard.axis == axis => shard.of,
             _ => self.shape[axis],
         };
@@ -192,18 +200,14 @@ impl ReduceRequest<'_> {
         let axes = self.axes.as_deref();
         let is_reduced = reduced_axes(shape.len(), axes)?;
         let (request, signature, mut class) = self.typed(&is_reduced)?;
-        let (second, shard) = match self.wanted {
-            Wanted::Partials(shard) => (self.second.as_ref(), shard),
-            Wanted::Results => (self.second.as_ref(), None),
-        };
-        if self.numerics.is_reproducible() && matches!(self.wanted, Wanted::Partials(_)) {
+        if self.numerics.is_reproducible() && self.wanted == Wanted::Partials {
             let of = Some("as partial results");
             let refused = PlanError::NotReproducible { operator: operator.name, of };
             return Err(refused.into());
         }
         let (words, results) = match self.wanted {
             Wanted::Results => (None, &signature.results[..operator.results]),
-            Wanted::Partials(_) => {
+            Wanted::Partials => {
                 // The accumulator of no elements is the identity.
                 class.defined_on_empty = true;
                 let words = word_count(&signature.fields[..operator.fields]);
@@ -212,7 +216,7 @@ impl ReduceRequest<'_> {
         };
         let result_shape = self.result_shape(&is_reduced);
         let kept_strides = self.kept_strides(&is_reduced, &result_shape)?;
-        let second = second.map(SecondRequest::spec);
+        let second = self.second.as_ref().map(SecondRequest::spec);
         let problem = Problem::with_inputs(
             class,
             &InputSpec {
@@ -222,7 +226,7 @@ impl ReduceRequest<'_> {
                 alignment: self.alignment,
             },
             second.as_ref(),
-            shard,
+            self.shard,
             axes,
             &OutputSpec { elements: results, strides: kept_strides.as_deref() },
         )?;

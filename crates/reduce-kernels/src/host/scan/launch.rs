@@ -1,5 +1,7 @@
 //! Launches scans.
 
+use std::ops::Range;
+
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{ElementType, Plan, Role, Schedule};
 
@@ -19,7 +21,10 @@ use crate::{
     kernels::{
         args::{KernelTypesArg, ResultArraysLaunch, Stores},
         geometry::{CompanionLaunch, GeometryLaunch},
-        scan::{CutsLaunch, reduce_parts, scan_looking_back, scan_rows},
+        scan::{
+            CutsLaunch, EarlierLaunch, EarlierWordsLaunch, reduce_parts, scan_looking_back,
+            scan_rows,
+        },
     },
     operator::ParametersLaunch,
 };
@@ -30,19 +35,12 @@ impl<'a> Call<'a, ScanRequest<'a>> {
         self,
         client: &Client,
         input: &TensorHandle,
+        earlier: Option<EarlierPartials>,
     ) -> Result<Vec<TensorHandle>, ReduceError> {
         let prepared = self.prepared(client)?;
-        let problem = &prepared.stated.problem;
-        let tensor = |&element: &ElementType| {
-            // A buffer of 0 bytes cannot be bound.
-            let handle = client.empty(problem.elements().max(1) * element.bytes());
-            let shape = prepared.stated.shape.clone();
-            TensorHandle::new_contiguous(shape, handle, storage_type(element))
-        };
-        let outputs: Vec<TensorHandle> = problem.problem().results().iter().map(tensor).collect();
-        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
-        let stream = outputs.first().map(|output| output.handle.stream.value);
-        prepared.launch(client, &self.parameters, input, stream, bindings)?;
+        let outputs = prepared.new_outputs(client);
+        let launch = prepared.ready_into(client, &self.parameters, input, &outputs)?;
+        launch.into_iter().for_each(|launch| launch.run(earlier.as_ref()));
         Ok(outputs)
     }
 
@@ -51,26 +49,55 @@ impl<'a> Call<'a, ScanRequest<'a>> {
         self,
         client: &Client,
         input: &TensorHandle,
+        earlier: Option<EarlierPartials>,
         outputs: &[TensorBinding],
     ) -> Result<(), ReduceError> {
         let prepared = self.prepared(client)?;
         check_layouts(&prepared.stated.shape, outputs)?;
         let bindings = outputs.iter().map(|output| output.handle.clone()).collect();
-        prepared.launch(client, &self.parameters, input, None, bindings)
+        let launch = prepared.ready(client, &self.parameters, input, None, bindings)?;
+        launch.into_iter().for_each(|launch| launch.run(earlier.as_ref()));
+        Ok(())
     }
 }
 
 impl PreparedScan {
-    /// Launches the kernels. `stream` is the client's stream if it is known.
-    fn launch(
-        &self,
-        client: &Client,
-        parameters: &[f64],
-        input: &TensorHandle,
+    /// New row-major tensors, one for each result.
+    pub(in crate::host) fn new_outputs(&self, client: &Client) -> Vec<TensorHandle> {
+        let problem = &self.stated.problem;
+        let tensor = |&element: &ElementType| {
+            // A buffer of 0 bytes cannot be bound.
+            let handle = client.empty(problem.elements().max(1) * element.bytes());
+            let shape = self.stated.shape.clone();
+            TensorHandle::new_contiguous(shape, handle, storage_type(element))
+        };
+        problem.problem().results().iter().map(tensor).collect()
+    }
+
+    /// [`ready`](Self::ready) into new tensors.
+    pub(in crate::host) fn ready_into<'c>(
+        &'c self,
+        client: &'c Client,
+        parameters: &'c [f64],
+        input: &'c TensorHandle,
+        outputs: &[TensorHandle],
+    ) -> Result<Option<ScanLaunch<'c>>, ReduceError> {
+        let bindings = outputs.iter().map(|output| output.handle.clone().binding()).collect();
+        let stream = outputs.first().map(|output| output.handle.stream.value);
+        self.ready(client, parameters, input, stream, bindings)
+    }
+
+    /// A launch of the kernels that cannot be refused any more; `None` if there is nothing to
+    /// launch. `stream` is the client's stream if it is known.
+    fn ready<'c>(
+        &'c self,
+        client: &'c Client,
+        parameters: &'c [f64],
+        input: &'c TensorHandle,
         stream: Option<Stream>,
         outputs: Vec<BufferBinding>,
-    ) -> Result<(), ReduceError> {
-        let Some(launches) = &self.launches else { return Ok(()) };
+    ) -> Result<Option<ScanLaunch<'c>>, ReduceError> {
+        let Some(launches) = &self.launches else { return Ok(None) };
         let problem = &self.stated.problem;
         let of_row = problem.problem();
         let inputs = Inputs::bind(client, of_row, input, None)?;
@@ -92,17 +119,16 @@ impl PreparedScan {
                 partials(client, stream(), launches.plan.partials(problem) as usize, fields)?
             }
         };
-        self.noted.launch(client, |each| self.kernels(client, each));
-        let launch =
-            ScanLaunch { client, prepared: self, launches, parameters, inputs, outputs, partials };
-        if launches.plan.launches() > 1 {
-            launch.reduce_parts();
-        }
-        match published {
-            Some(published) => launch.scan_looking_back(&published),
-            None => launch.scan(),
-        }
-        Ok(())
+        Ok(Some(ScanLaunch {
+            client,
+            prepared: self,
+            launches,
+            parameters,
+            inputs,
+            outputs,
+            partials,
+            published,
+        }))
     }
 
     fn types(&self, client: &Client, launches: &ScanLaunches) -> KernelTypesArg {
@@ -111,6 +137,7 @@ impl PreparedScan {
             width: launches.spec.access.vector,
             chains: launches.chains,
             stores: Stores::results(launches.in_vectors),
+            of_shard: self.stated.problem.problem().is_shard(),
             ..merging_types(client, &self.stated.signature)
         }
     }
@@ -132,19 +159,43 @@ impl Launches for PreparedScan {
     }
 }
 
+/// Partial results that come before the rows of a scan.
+pub(crate) struct EarlierPartials {
+    pub(crate) words: Bound<'static>,
+    /// The slots of the words that come before the rows.
+    pub(crate) slots: Range<usize>,
+    /// Elements of each row that went into these slots.
+    pub(crate) elements: usize,
+}
+
 /// A call whose checks have all passed.
-struct ScanLaunch<'a> {
+pub(in crate::host) struct ScanLaunch<'a> {
     client: &'a Client,
     prepared: &'a PreparedScan,
     launches: &'a ScanLaunches,
     parameters: &'a [f64],
     inputs: Inputs<'a>,
     outputs: Vec<Bound<'static>>,
-    /// The accumulators of parts, where rows have several.
+    /// The accumulators of parts, where rows have several and an earlier launch leaves them.
     partials: Vec<Bound<'static>>,
+    /// The words in which the cubes of a row publish theirs, if they do.
+    published: Option<Words>,
 }
 
 impl ScanLaunch<'_> {
+    /// Launches the kernels. `earlier` comes before the rows.
+    pub(in crate::host) fn run(self, earlier: Option<&EarlierPartials>) {
+        let prepared = self.prepared;
+        prepared.noted.launch(self.client, |each| prepared.kernels(self.client, each));
+        if self.launches.plan.launches() > 1 {
+            self.reduce_parts();
+        }
+        match &self.published {
+            Some(published) => self.scan_looking_back(published, earlier),
+            None => self.scan(earlier),
+        }
+    }
+
     fn reduce_parts(&self) {
         let ScanLaunches { spec, grid, address, .. } = *self.launches;
         let of_row = self.prepared.stated.problem.problem();
@@ -170,13 +221,14 @@ impl ScanLaunch<'_> {
         }
     }
 
-    fn scan(&self) {
+    fn scan(&self, earlier: Option<&EarlierPartials>) {
         let ScanLaunches { spec, grid, address, .. } = *self.launches;
         let of_row = self.prepared.stated.problem.problem();
         // SAFETY: as in `reduce_parts`. Results are stored as vectors only where these lie in the
         // outputs as those of the input do, at multiples of their bytes. An output in place of the
         // input is safe: a unit writes an element after it has read it for the last time, and what
-        // others read of it has no use.
+        // others read of it has no use. The words of what comes before the rows hold the slots that
+        // are named beside them.
         unsafe {
             scan_rows::launch_unchecked(
                 self.client,
@@ -190,6 +242,7 @@ impl ScanLaunch<'_> {
                 self.geometry(),
                 self.output(),
                 self.cuts(),
+                self.earlier(earlier),
                 self.parameters(),
                 spec,
                 self.prepared.operator,
@@ -197,7 +250,7 @@ impl ScanLaunch<'_> {
         }
     }
 
-    fn scan_looking_back(&self, published: &Words) {
+    fn scan_looking_back(&self, published: &Words, earlier: Option<&EarlierPartials>) {
         let ScanLaunches { plan, spec, grid, address, .. } = *self.launches;
         let of_row = self.prepared.stated.problem.problem();
         // SAFETY: as in `scan`. There are as many words as all cubes of the grid publish, and only
@@ -215,6 +268,7 @@ impl ScanLaunch<'_> {
                 self.geometry(),
                 self.output(),
                 self.cuts(),
+                self.earlier(earlier),
                 self.parameters(),
                 published.mark,
                 plan.levels(),
@@ -260,6 +314,16 @@ impl ScanLaunch<'_> {
         let (plan, problem) = (&self.launches.plan, &self.prepared.stated.problem);
         let (chunks, each) = (plan.chunks(problem), plan.chunks_per_cube(problem));
         CutsLaunch::new(plan.cubes_per_output as usize, chunks as usize, each as usize)
+    }
+
+    fn earlier(&self, earlier: Option<&EarlierPartials>) -> EarlierLaunch {
+        let problem = &self.prepared.stated.problem;
+        let words = earlier.zip(problem.earlier()).map(|(earlier, strides)| {
+            let EarlierPartials { words, slots, elements } = earlier;
+            let rows = companion_launch(strides, self.launches.spec.access.direction, 0);
+            EarlierWordsLaunch::new(words.elements(), slots.start, slots.len(), *elements, rows)
+        });
+        EarlierLaunch::new(words.into())
     }
 
     fn parameters(&self) -> ParametersLaunch {

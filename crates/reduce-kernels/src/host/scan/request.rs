@@ -32,6 +32,9 @@ pub(crate) struct ScanRequest<'a> {
     pub(crate) reduce: ReduceRequest<'a>,
     pub(crate) exclusive: bool,
     pub(crate) reverse: bool,
+    /// Slots of accumulators that the words of other tensors have, of which some come before the
+    /// rows; `None` if nothing comes before them.
+    pub(crate) earlier: Option<usize>,
     /// Strides and alignment of supplied outputs.
     pub(crate) output: Option<(Vec<usize>, usize)>,
     pub(crate) plan: Option<ScanPlan>,
@@ -106,6 +109,8 @@ impl Task for ScanRequest<'_> {
             strides: self.output.as_ref().map(|(strides, _)| &strides[..]),
             exclusive: self.exclusive,
             reverse: self.reverse,
+            shard: reduce.shard,
+            continues: self.earlier.is_some(),
         };
         let problem = ScanProblem::new(class, &input, axes, &spec)?;
         let problem = problem.with_numerics(reduce.numerics);
@@ -179,7 +184,9 @@ impl Task for ScanRequest<'_> {
         if let Some(bytes) = largest.filter(|&bytes| bytes > available) {
             return Err(unfit(Illegal::PartialsBuffer { bytes, available }));
         }
-        let wide = check_limits(of_row, device, partials)?;
+        let slots = self.earlier.unwrap_or(0);
+        let earlier = of_row.outputs().saturating_mul(word_count(fields)).saturating_mul(slots);
+        let wide = check_limits(of_row, device, partials.max(earlier as u64))?;
         let access = plan.access;
         let team = Team {
             units_per_tile: plan.units_per_output,
@@ -204,6 +211,7 @@ impl Task for ScanRequest<'_> {
                 exclusive: self.exclusive,
                 reverse: self.reverse,
                 split: plan.launches() > 1,
+                continues: self.earlier.is_some(),
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
@@ -229,7 +237,9 @@ impl Task for ScanRequest<'_> {
 
     #[cfg(feature = "serde")]
     fn recorded(&self) -> Option<RecordedCall> {
-        self.plan.is_none().then(|| RecordedCall::Scan(RecordedScan::of(self)))
+        let is_recorded =
+            self.plan.is_none() && self.reduce.shard.is_none() && self.earlier.is_none();
+        is_recorded.then(|| RecordedCall::Scan(RecordedScan::of(self)))
     }
 }
 

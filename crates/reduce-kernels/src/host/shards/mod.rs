@@ -1,4 +1,4 @@
-//! Reductions and selections on several devices at once.
+//! Reductions, selections and scans on several devices at once.
 
 use std::{
     rc::Rc,
@@ -20,7 +20,7 @@ use super::{
     bound::Bound,
     call::{Call, PlanOf, PreparedOf, Task},
     reduce::{
-        Inputs,
+        Inputs, PreparedReduction,
         launch::ReductionLaunch,
         merge::{PartialWords, PreparedMerge},
         new_outputs,
@@ -35,6 +35,7 @@ use crate::{
 };
 
 mod connections;
+pub(crate) mod scan;
 pub(crate) mod selection;
 
 /// The call on the device of one shard.
@@ -104,62 +105,109 @@ pub(crate) fn run_exchanged(
     whole: StatedReduction,
     transport: Transport,
 ) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
-    let exchanges_words = whole.problem.outputs() > 0;
-    if exchanges_words && transport == Transport::Collectives {
-        check_collectives(&calls)?;
-    }
-    let prepared = prepared(&calls)?;
-    let slots = calls.len();
-    let count = whole.problem.reduction_len();
-    let mut launches = Vec::new();
-    let mut exchanges = Vec::new();
-    let mut merges = Vec::new();
-    let mut results = Vec::new();
-    for (nth, (shard, prepared)) in calls.iter().zip(&prepared).enumerate() {
-        let (operator, signature) = (shard.call.task.operator, prepared.resolved.signature);
+    let outputs = whole.problem.outputs();
+    let reductions = Reductions::prepared(calls, outputs, transport)?;
+    let (slots, count) = (reductions.calls.len(), whole.problem.reduction_len());
+    let results = |nth: usize| {
+        let ShardCall { client, call, .. } = &reductions.calls[nth];
+        new_outputs(client, &whole, call.task.operator)
+    };
+    reductions.run(results, |nth, results| {
+        let &ShardCall { client, ref call, .. } = &reductions.calls[nth];
+        let (operator, signature) =
+            (call.task.operator, reductions.prepared[nth].resolved.signature);
         let merge =
-            PreparedMerge::new(shard.client, operator, signature, &whole.shape, None, slots, count);
-        let merge = merge.map_err(of_shard(nth))?;
-        let outputs = new_outputs(shard.client, &whole, operator);
-        results.push(outputs.clone());
-        if !exchanges_words {
-            continue;
-        }
-        let &ShardCall { client, device, ref call, input, second } = shard;
+            PreparedMerge::new(client, operator, signature, &whole.shape, None, slots, count)?;
+        let bindings = results.iter().map(|result| result.handle.clone().binding());
+        let bound = merge.bind_results(client, bindings)?;
         let parameters = &call.parameters[..];
-        let stream = outputs[0].handle.stream.value;
-        let words = merge.words();
-        let bytes = words * size_of::<u32>();
-        let given = [(nth * bytes, bytes), (0, 0)];
-        let slots_of = slots_of(transport, given);
-        let buffers = transport.buffers(client, stream, slots * bytes, given);
-        let buffers = buffers.map_err(of_shard(nth))?;
-        let own = slots_of[0].handle(&buffers.own).binding();
-        let bound = Inputs::bind(client, &prepared.resolved.problem, input, second);
-        let bound = bound.map_err(of_shard(nth))?;
-        let launch = prepared.ready(client, parameters, bound, Some(stream), vec![own]);
-        launches.extend(launch.map_err(of_shard(nth))?);
-        exchanges.push(Exchange {
-            client,
-            device,
-            slots: slots_of,
-            buffers,
-            inputs: shard.inputs(),
-        });
-        let bindings = outputs.iter().map(|output| output.handle.clone().binding());
-        let outputs = merge.bind_results(client, bindings).map_err(of_shard(nth))?;
-        merges.push(move |gathered: Handle| {
-            let words = Bound::own(gathered.binding(), slots * words, size_of::<u32>());
-            merge.finish(client, vec![PartialWords { words, slots }], parameters, &outputs)
-        });
+        Ok(move |words| {
+            merge.finish(client, vec![PartialWords { words, slots }], parameters, &bound)
+        })
+    })
+}
+
+/// Reductions to partial results, one on each device.
+struct Reductions<'a> {
+    calls: Vec<ShardCall<'a, ReduceRequest<'a>>>,
+    prepared: Vec<Rc<PreparedReduction>>,
+    /// Outputs of each. Nothing is exchanged if there are none.
+    outputs: usize,
+    transport: Transport,
+}
+
+impl<'a> Reductions<'a> {
+    fn prepared(
+        calls: Vec<ShardCall<'a, ReduceRequest<'a>>>,
+        outputs: usize,
+        transport: Transport,
+    ) -> Result<Self, ReduceError> {
+        if outputs > 0 && transport == Transport::Collectives {
+            check_collectives(&calls)?;
+        }
+        let prepared = prepared(&calls)?;
+        Ok(Self { calls, prepared, outputs, transport })
     }
-    // Through the host, no device waits for another, so a launch that fails hangs none of them.
-    if transport == Transport::Host {
-        check_health(&exchanges, false)?;
+
+    /// Runs them, and gives each device the words of all. `new_results` makes the tensors of results
+    /// on a device, and `then` what fills them from the words. Gives the results on each device.
+    fn run<F: FnOnce(Bound<'static>) -> Result<(), ReduceError>>(
+        &self,
+        new_results: impl Fn(usize) -> Vec<TensorHandle>,
+        mut then: impl FnMut(usize, &[TensorHandle]) -> Result<F, ReduceError>,
+    ) -> Result<Vec<Vec<TensorHandle>>, ReduceError> {
+        let Self { calls, prepared, outputs, transport } = self;
+        let (transport, slots) = (*transport, calls.len());
+        let mut launches = Vec::new();
+        let mut exchanges = Vec::new();
+        let mut finishes = Vec::new();
+        let mut results = Vec::new();
+        for (nth, (shard, prepared)) in calls.iter().zip(prepared).enumerate() {
+            let own_results = new_results(nth);
+            let stream = own_results[0].handle.stream.value;
+            results.push(own_results);
+            if *outputs == 0 {
+                continue;
+            }
+            let &ShardCall { client, device, ref call, input, second } = shard;
+            let words: usize = prepared
+                .resolved
+                .outputs(call.task.operator.0)
+                .iter()
+                .map(|&(_, count)| count)
+                .sum();
+            let bytes = words * size_of::<u32>();
+            let given = [(nth * bytes, bytes), (0, 0)];
+            let slots_of = slots_of(transport, given);
+            let buffers = transport.buffers(client, stream, slots * bytes, given);
+            let buffers = buffers.map_err(of_shard(nth))?;
+            let own = slots_of[0].handle(&buffers.own).binding();
+            let bound = Inputs::bind(client, &prepared.resolved.problem, input, second);
+            let bound = bound.map_err(of_shard(nth))?;
+            let launch = prepared.ready(client, &call.parameters, bound, Some(stream), vec![own]);
+            launches.extend(launch.map_err(of_shard(nth))?);
+            exchanges.push(Exchange {
+                client,
+                device,
+                slots: slots_of,
+                buffers,
+                inputs: shard.inputs(),
+            });
+            // Launches that publish partial results take their numbers in the order in which they
+            // run, so what comes behind the reduction is prepared behind it.
+            let finish = then(nth, &results[nth]).map_err(of_shard(nth))?;
+            finishes.push(move |gathered: Handle| {
+                finish(Bound::own(gathered.binding(), slots * words, size_of::<u32>()))
+            });
+        }
+        // Through the host, no device waits for another, so a launch that fails hangs none of them.
+        if transport == Transport::Host {
+            check_health(&exchanges, false)?;
+        }
+        launches.into_iter().for_each(ReductionLaunch::run);
+        exchange_and_merge(&exchanges, finishes, transport).map_err(ReduceError::after_launch)?;
+        Ok(results)
     }
-    launches.into_iter().for_each(ReductionLaunch::run);
-    exchange_and_merge(&exchanges, merges, transport).map_err(ReduceError::after_launch)?;
-    Ok(results)
 }
 
 /// Exchanges what has been launched, and merges what each device got.

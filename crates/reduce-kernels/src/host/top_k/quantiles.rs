@@ -152,6 +152,7 @@ impl<'a> QuantilesCall<'a> {
             output: None,
             plan: None,
             wanted: Wanted::Results,
+            shard: None,
             numerics: settings::numerics(),
         };
         let (parameters, apply_parameters) = (Vec::new(), Vec::new());

@@ -439,6 +439,7 @@ impl<'a> TopKRequest<'a> {
             output: Some((kept(&stated.shape), kept(&stated.strides))),
             plan: None,
             wanted: Wanted::Results,
+            shard: None,
             numerics,
         })
     }

@@ -16,6 +16,7 @@ use reduce_planner::{Direction, ScanPlan};
 
 use super::{
     Cuts, Part, ScanSpec,
+    earlier::{Earlier, elements_before_row, with_earlier},
     exchange::{Exchange, Learned},
     results::store_results,
     totals,
@@ -44,6 +45,7 @@ pub(crate) fn scan_looking_back(
     geometry: &Geometry,
     output: &Companion,
     cuts: &Cuts,
+    earlier: &Earlier,
     parameters: &Parameters,
     mark: u64,
     #[comptime] levels: u32,
@@ -59,7 +61,7 @@ pub(crate) fn scan_looking_back(
     let block = nth / cuts.cubes;
     let cube = nth - block * cuts.cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
-    let part = Part::new(&share, cuts, cube, spec);
+    let part = Part::new(&share, cuts, elements_before_row(earlier), cube, spec);
     let tree = PublishedTree {
         published: Published::of(block, slots(cuts.cubes, levels), mark, outputs, operator),
         parts: cuts.cubes,
@@ -72,6 +74,7 @@ pub(crate) fn scan_looking_back(
             let totals = totals::<Single>(&loads, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Single>(&*published, &learned, &part, &reducer);
+            let before = with_earlier::<Single>(earlier, before, &share, spec, &reducer);
             store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
         }
         Direction::Across => {
@@ -80,6 +83,7 @@ pub(crate) fn scan_looking_back(
             let totals = totals::<Wide>(&loads, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Wide>(&*published, &learned, &part, &reducer);
+            let before = with_earlier::<Wide>(earlier, before, &share, spec, &reducer);
             store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
         }
     }

@@ -8,8 +8,10 @@
 //! *Numbers* of loads and elements count in the direction of the scan, from the last one if it is
 //! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
 //! accumulator of each part, or each cube [looks back](look_back) at the parts before its own.
+//! Partial results of other tensors may come before the first element of each row ([`earlier`]).
 
 mod carry;
+mod earlier;
 mod exchange;
 mod look_back;
 mod parts;
@@ -18,10 +20,14 @@ mod results;
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
-pub(crate) use self::look_back::scan_looking_back;
+pub(crate) use self::{
+    earlier::{Earlier, EarlierLaunch, EarlierWordsLaunch},
+    look_back::scan_looking_back,
+};
 
 use self::{
     carry::Carry,
+    earlier::{elements_before_row, with_earlier},
     exchange::Exchange,
     parts::{before_part, reduce_part},
     results::store_results,
@@ -53,6 +59,8 @@ pub(crate) struct ScanSpec {
     pub(crate) reverse: bool,
     /// Whether an earlier launch has left the accumulators of parts.
     pub(crate) split: bool,
+    /// Whether partial results of other tensors come before the rows.
+    pub(crate) continues: bool,
 }
 
 /// How rows are cut into parts.
@@ -77,16 +85,24 @@ struct Part<'a> {
     /// Its first chunk, and the one behind its last.
     first: usize,
     end: usize,
+    /// Elements of other tensors that come before the row.
+    before: usize,
     #[cube(comptime)]
     spec: ScanSpec,
 }
 
 #[cube]
 impl<'a> Part<'a> {
-    fn new(share: &'a Share<'a>, cuts: &Cuts, cube: usize, #[comptime] spec: ScanSpec) -> Part<'a> {
+    fn new(
+        share: &'a Share<'a>,
+        cuts: &Cuts,
+        before: usize,
+        cube: usize,
+        #[comptime] spec: ScanSpec,
+    ) -> Part<'a> {
         let first = clamp_max(cube * cuts.chunks_per_cube, cuts.chunks);
         let end = clamp_max(first + cuts.chunks_per_cube, cuts.chunks);
-        Part::<'a> { share, cube, first, end, spec }
+        Part::<'a> { share, cube, first, end, before, spec }
     }
 
     /// The number of load `k` of this unit in a chunk.
@@ -145,6 +161,7 @@ pub(crate) fn scan_rows(
     geometry: &Geometry,
     output: &Companion,
     cuts: &Cuts,
+    earlier: &Earlier,
     parameters: &Parameters,
     #[comptime] spec: ScanSpec,
     #[comptime] operator: OperatorRef,
@@ -156,16 +173,18 @@ pub(crate) fn scan_rows(
     let (block, cube) = (CUBE_POS / cuts.cubes, CUBE_POS % cuts.cubes);
     let (access, team) = comptime![(spec.access, spec.team)];
     let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
-    let part = Part::new(&share, cuts, cube, spec);
+    let part = Part::new(&share, cuts, elements_before_row(earlier), cube, spec);
     match comptime![access.direction] {
         Direction::Along => {
             let exchange = Exchange::<Single>::new(spec, &reducer);
             let before = before_part::<Single>(partials, &part, &exchange, &reducer);
+            let before = with_earlier::<Single>(earlier, before, &share, spec, &reducer);
             scan_part::<Single>(&mut results, output, before, &part, &exchange, &reducer);
         }
         Direction::Across => {
             let exchange = Exchange::<Wide>::new(spec, &reducer);
             let before = before_part::<Wide>(partials, &part, &exchange, &reducer);
+            let before = with_earlier::<Wide>(earlier, before, &share, spec, &reducer);
             scan_part::<Wide>(&mut results, output, before, &part, &exchange, &reducer);
         }
     }
@@ -190,7 +209,7 @@ pub(crate) fn reduce_parts(
     let (block, cube) = (CUBE_POS / cuts.cubes, CUBE_POS % cuts.cubes);
     let (access, team) = comptime![(spec.access, spec.team)];
     let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
-    let part = Part::new(&share, cuts, cube, spec);
+    let part = Part::new(&share, cuts, 0usize.runtime(), cube, spec);
     match comptime![access.direction] {
         Direction::Along => reduce_part::<Single>(&mut partials, &part, &reducer),
         Direction::Across => reduce_part::<Wide>(&mut partials, &part, &reducer),

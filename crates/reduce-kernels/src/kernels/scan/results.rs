@@ -53,14 +53,15 @@ pub(super) fn store_results<N: Width>(
             #[unroll]
             for k in 0..loads.len().comptime() {
                 let number = part.number(chunk, k);
+                let count = part.before + number;
                 let loaded = *loads.index(k);
                 if comptime![part.spec.exclusive] {
-                    let all = reducer.finish::<N>(running, number).resized::<Wide>();
+                    let all = reducer.finish::<N>(running, count).resized::<Wide>();
                     store(results, output, all, part.place(number), loaded.valid, part);
                     running = push_loaded::<N>(running, loaded, reducer);
                 } else {
                     running = push_loaded::<N>(running, loaded, reducer);
-                    let all = reducer.finish::<N>(running, number + 1).resized::<Wide>();
+                    let all = reducer.finish::<N>(running, count + 1).resized::<Wide>();
                     store(results, output, all, part.place(number), loaded.valid, part);
                 }
             }
@@ -79,7 +80,7 @@ fn results_along(
 ) -> Results<Wide> {
     let vector = comptime![part.spec.access.vector];
     let exclusive = comptime![part.spec.exclusive];
-    let first = number * vector;
+    let first = part.before + number * vector;
     let mut running = before;
     let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
     if comptime![reducer.operator.0.merges_in_loops()] {

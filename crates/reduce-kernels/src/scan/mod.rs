@@ -20,23 +20,29 @@
 //!
 //! docs/SCANS.md in the repository says how scans run and what their rounding errors are.
 
+mod earlier;
+
 use core::fmt;
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
-use reduce_planner::{Choice, Device, ElementType, Numerics, ScanPlan, ScanProblem};
+use reduce_planner::{Choice, Device, ElementType, Numerics, ScanPlan, ScanProblem, ShardSpec};
 
 use crate::{
     axes::Axes,
     error::ReduceError,
     host::{
         call::Call,
-        scan::request::{ScanRequest, StatedScan},
+        scan::{
+            launch::EarlierPartials,
+            request::{ScanRequest, StatedScan},
+        },
     },
     input::{Input, alignment_of},
     operator::{Arity, Map, Mapped, One, Operator},
     operators::{
         All, Any, LogSumExp, Max, MaxWithIndex, Mean, MeanVar, Min, MinWithIndex, Prod, Sum, Var,
     },
+    partials::{AnyPartials, Partials},
     plan_in_use::PlanInUse,
     reduction::{Outputs, Reduction, reduce},
 };
@@ -63,7 +69,14 @@ use crate::{
 /// # Ok(()) }
 /// ```
 pub fn scan<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Scan<'_, O, T> {
-    Scan { reduction: reduce(operator, input), exclusive: false, reverse: false, plan: None }
+    Scan {
+        reduction: reduce(operator, input),
+        exclusive: false,
+        reverse: false,
+        shard: None,
+        earlier: None,
+        plan: None,
+    }
 }
 
 /// A scan that is being described; see [`scan()`]. It does nothing until [`run`](Self::run) or
@@ -72,9 +85,11 @@ pub fn scan<O: Operator<Inputs = One>, T: Input>(operator: O, input: &T) -> Scan
 #[must_use = "a scan does nothing until it is run"]
 pub struct Scan<'a, O, T> {
     pub(crate) reduction: Reduction<'a, O, T>,
-    exclusive: bool,
-    reverse: bool,
-    plan: Option<ScanPlan>,
+    pub(crate) exclusive: bool,
+    pub(crate) reverse: bool,
+    shard: Option<ShardSpec>,
+    earlier: Option<AnyPartials<'a>>,
+    pub(crate) plan: Option<ScanPlan>,
 }
 
 impl<O: Operator, T: Input> fmt::Debug for Scan<'_, O, T> {
@@ -83,6 +98,8 @@ impl<O: Operator, T: Input> fmt::Debug for Scan<'_, O, T> {
             .field("reduction", &self.reduction)
             .field("exclusive", &self.exclusive)
             .field("reverse", &self.reverse)
+            .field("shard", &self.shard)
+            .field("earlier", &self.earlier.map(|earlier| earlier.description))
             .field("plan", &self.plan)
             .finish()
     }
@@ -97,8 +114,8 @@ impl<O: Copy, T> Clone for Scan<'_, O, T> {
 impl<'a, O: Operator<Inputs = One>, T: Input> Scan<'a, O, T> {
     /// Applies `map` to each element before the operator takes it.
     pub fn mapped<M: Map<Inputs = One>>(self, map: M) -> Scan<'a, Mapped<M, O>, T> {
-        let Self { reduction, exclusive, reverse, plan } = self;
-        Scan { reduction: reduction.mapped(map), exclusive, reverse, plan }
+        let Self { reduction, exclusive, reverse, shard, earlier, plan } = self;
+        Scan { reduction: reduction.mapped(map), exclusive, reverse, shard, earlier, plan }
     }
 
     /// Sets the axes that are scanned: `..` for all, an axis, or a list of axes. Several axes are
@@ -205,7 +222,8 @@ impl<'a, O: Operator<Inputs = One>, T: Input> Scan<'a, O, T> {
     ///
     /// The error that `run` would return.
     pub fn check(&self, client: &Client) -> Result<(), ReduceError> {
-        self.call(None)?.check(client, &[self.reduction.input.buffer_bytes()])
+        self.call(None)?.check(client, &[self.reduction.input.buffer_bytes()])?;
+        self.earlier(client).map(|_| ())
     }
 
     /// The scan as data, as [`record_calls`](crate::plans::record_calls) would record it.
@@ -229,13 +247,73 @@ impl<'a, O: Operator<Inputs = One>, T: Input> Scan<'a, O, T> {
     ) -> Result<Call<'_, ScanRequest<'_>>, ReduceError> {
         let Call { task: reduce, device, plans, parameters, apply_parameters } =
             self.reduction.call(None)?;
-        let Self { exclusive, reverse, plan, .. } = *self;
-        let task = ScanRequest { reduce, exclusive, reverse, output, plan };
+        let Self { exclusive, reverse, shard, plan, .. } = *self;
+        let mut task = ScanRequest { reduce, exclusive, reverse, earlier: None, output, plan };
+        if let Some(shard) = shard {
+            task.reduce.become_shard(shard);
+        }
+        if let Some(partials) = self.earlier {
+            let shard = earlier::shard_behind(&partials, &task, shard, &parameters)?;
+            if let Some(shard) = shard {
+                task.reduce.become_shard(shard);
+            }
+            task.earlier = Some(partials.description.slots);
+        }
         Ok(Call { task, device, plans, parameters, apply_parameters })
+    }
+
+    /// The partial results that come before the scan, for a launch of a client.
+    pub(crate) fn earlier(&self, client: &Client) -> Result<Option<EarlierPartials>, ReduceError> {
+        let bound = |partials: AnyPartials<'_>| {
+            Ok(EarlierPartials {
+                words: partials.bound(client, 0)?,
+                slots: 0..partials.description.slots,
+                elements: partials.description.count,
+            })
+        };
+        self.earlier.map(bound).transpose()
     }
 }
 
-impl<O: Operator<Inputs = One>> Scan<'_, O, TensorHandle> {
+impl<'a, O: Operator<Inputs = One>> Scan<'a, O, TensorHandle> {
+    /// Says which part of a larger tensor the input is. Positions are those of the larger tensor,
+    /// and types suit its size. The axis must be the first one of several elements that is scanned.
+    pub fn of_shard(self, shard: ShardSpec) -> Self {
+        Self { shard: Some(shard), ..self }
+    }
+
+    /// Goes on behind other elements, which `earlier` has: every result is also of them. Those of
+    /// a [`reverse`](Self::reverse) scan are behind the input.
+    ///
+    /// They are partial results of the same operator and types, of rows of the same shape: see
+    /// [`Reduction::partials`]. If they are of a shard, the input is the one that follows it, and
+    /// it need not be named. Operators that give positions need that.
+    ///
+    /// ```no_run
+    /// use reduce_kernels::{
+    ///     ReduceError, Sum,
+    ///     cubecl::{prelude::*, std::tensor::TensorHandle},
+    ///     reduce,
+    ///     scan::scan,
+    /// };
+    ///
+    /// /// Running sums of each row of `left` and `right` side by side.
+    /// fn example(
+    ///     client: &Client,
+    ///     left: &TensorHandle,
+    ///     right: &TensorHandle,
+    /// ) -> Result<[TensorHandle; 2], ReduceError> {
+    ///     let of_left = reduce(Sum, left).over(1).partials(client)?;
+    ///     Ok([
+    ///         scan(Sum, left).over(1).run(client)?,
+    ///         scan(Sum, right).over(1).after(&of_left).run(client)?,
+    ///     ])
+    /// }
+    /// ```
+    pub fn after(self, earlier: &'a Partials<O>) -> Self {
+        Self { earlier: Some(earlier.any()), ..self }
+    }
+
     /// Launches the scan into a new row-major tensor of the input's shape, or one for each result.
     /// Does not wait for it. Each thread caches the prepared scan, so repeating it costs a look-up.
     ///
@@ -243,7 +321,8 @@ impl<O: Operator<Inputs = One>> Scan<'_, O, TensorHandle> {
     ///
     /// A [`ReduceError`] before anything is launched.
     pub fn run(self, client: &Client) -> Result<Outputs<O, TensorHandle>, ReduceError> {
-        let mut outputs = self.call(None)?.run(client, self.reduction.input)?.into_iter();
+        let (call, earlier) = (self.call(None)?, self.earlier(client)?);
+        let mut outputs = call.run(client, self.reduction.input, earlier)?.into_iter();
         Ok(O::Results::each(|_| outputs.next().expect("there is an output for each result")))
     }
 
@@ -280,7 +359,8 @@ impl<O: Operator<Inputs = One>> Scan<'_, O, TensorHandle> {
             |output: &TensorBinding| alignment_of(output.handle.offset_start.unwrap_or(0));
         let alignment = outputs.iter().map(aligned).min().unwrap_or(1);
         let layout = (outputs[0].strides.to_vec(), alignment);
-        self.call(Some(layout))?.run_into(client, self.reduction.input, &outputs)
+        let (call, earlier) = (self.call(Some(layout))?, self.earlier(client)?);
+        call.run_into(client, self.reduction.input, earlier, &outputs)
     }
 }
 
