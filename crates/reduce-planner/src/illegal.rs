@@ -542,12 +542,18 @@ pub enum Illegal {
         /// Units of a slice.
         units: u32,
     },
-    /// Scans read plain loads, whose number in flight is a power of two.
+    /// Scans read aligned loads, whose number in flight is a power of two.
     #[error(
-        "a scan reads whole vectors, neither peeled nor realigned, of one output at a time, a power \
-         of two of them in flight"
+        "a scan reads vectors of one output at a time where they lie in memory, a power of two of \
+         them in flight"
     )]
     ScanAccess,
+    /// Rows of a scan that begin or end inside vectors.
+    #[error(
+        "the rows of a scan may begin and end inside vectors only along one dimension, and where \
+         bits may depend on where they begin"
+    )]
+    PeeledScan,
     /// The lanes of a plane do not scan the totals of all planes, one each.
     #[error("the {lanes} lanes of a plane do not scan {totals} totals of planes, one each")]
     ScanTotals {

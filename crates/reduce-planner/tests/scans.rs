@@ -86,16 +86,31 @@ fn plans_follow_the_shape() {
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
 }
 
-/// Rows that vectors do not divide are read element by element, and so are those whose results are
-/// too wide for a store of as many.
+/// Long rows that vectors do not divide begin and end inside vectors, and short ones are read in
+/// shorter vectors. So are rows whose bits nothing else may decide, and those whose results are too
+/// wide for a store of as many.
 #[test]
-fn vectors_end_with_rows() {
+fn vectors_and_rows() {
     let device = Device::h200();
-    let vector = |problem: &ScanProblem| chosen(problem, &device).access.vector;
-    assert_eq!(vector(&sums(&[100, 4096], 1)), 4);
-    assert_eq!(vector(&sums(&[100, 4098], 1)), 2);
-    assert_eq!(vector(&sums(&[100, 4097], 1)), 1);
-    assert_eq!(vector(&strided(ElementType::BF16, &[100, 4096], &[4096, 1], &[1])), 8);
+    let vector = |problem: &ScanProblem| {
+        let access = chosen(problem, &device).access;
+        (access.vector, access.peeled)
+    };
+    assert_eq!(vector(&sums(&[100, 4096], 1)), (4, false));
+    assert_eq!(vector(&sums(&[100, 4098], 1)), (4, true));
+    assert_eq!(vector(&sums(&[100, 4097], 1)), (4, true));
+    assert_eq!(vector(&sums(&[100, 42], 1)), (2, false));
+    assert_eq!(vector(&sums(&[100, 41], 1)), (1, false));
+    let invariant = |len| sums(&[100, len], 1).with_numerics(Numerics::BatchInvariant);
+    assert_eq!(vector(&invariant(4098)), (2, false));
+    assert_eq!(vector(&invariant(4097)), (1, false));
+    // Loads of a row cover it wherever it begins.
+    let odd = sums(&[100, 4097], 1);
+    let mut plan = force_scan(ScheduleKind::Cube, &odd, &device).unwrap();
+    plan.access = plan.access.with_loads_in_flight(1);
+    (plan.units_per_output, plan.outputs_per_cube) = (32, 1);
+    assert_eq!(plan.chunks(&odd), (4097u64 + 6).div_euclid(4).div_ceil(32));
+    assert_eq!(vector(&strided(ElementType::BF16, &[100, 4096], &[4096, 1], &[1])), (8, false));
     let elements = &[ElementType::U32];
     let spec = ScanSpec::new(elements);
     let input = InputSpec {
@@ -105,7 +120,7 @@ fn vectors_end_with_rows() {
         alignment: 256,
     };
     let wide = ScanProblem::new(SUM, &input, Some(&[1]), &spec).unwrap();
-    assert_eq!(vector(&wide), 4);
+    assert_eq!(vector(&wide), (4, false));
 }
 
 /// Equal layouts are equal problems: dimensions without gaps are one, in the order of positions.
@@ -218,8 +233,13 @@ fn rules() {
             other => panic!("{plan}: {other:?}"),
         }
     };
-    let peeled = |plan: &mut ScanPlan| plan.access = plan.access.with_peeled(true);
-    assert_eq!(reason(&peeled), Illegal::ScanAccess);
+    let realigned = |plan: &mut ScanPlan| plan.access = plan.access.with_realigned(true);
+    assert_eq!(reason(&realigned), Illegal::ScanAccess);
+    let invariant = problem.clone().with_numerics(Numerics::BatchInvariant);
+    let mut peeled = force_scan(ScheduleKind::Cube, &invariant, &device).unwrap();
+    peeled.access = peeled.access.with_peeled(true);
+    let refused = peeled.check(&invariant, &device).unwrap_err();
+    assert!(matches!(refused, PlanError::Unfit { reason: Illegal::PeeledScan, .. }), "{refused}");
     let three = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(3);
     assert_eq!(reason(&three), Illegal::ScanAccess);
     let eight = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(8);

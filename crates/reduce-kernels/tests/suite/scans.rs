@@ -26,7 +26,7 @@ use crate::{
         Asked, POISON, capable_device, decode, encode, read, sample, source, tensor, tensor_of,
         tolerance,
     },
-    segments::{ran, unravel},
+    segments::{position, ran, unravel},
 };
 
 /// From which end a scan goes, and whether it leaves out the element at a position.
@@ -53,12 +53,6 @@ impl Way {
         let scan = if self.exclusive { scan.exclusive() } else { scan };
         if self.reverse { scan.reverse() } else { scan }
     }
-}
-
-/// Which result is a position, if one is.
-fn position<O: Operator>() -> Option<usize> {
-    let (name, is_arg) = (O::NAME, O::NAME.contains("arg"));
-    if is_arg { Some(0) } else { name.contains("with_index").then_some(1) }
 }
 
 /// Runs a scan into poisoned outputs with gaps, and compares each result with that of the host.

@@ -132,7 +132,7 @@ impl MemberTensors {
 }
 
 /// Which result is a position, if one is.
-fn position<O: Operator>() -> Option<usize> {
+pub(crate) fn position<O: Operator>() -> Option<usize> {
     let (name, is_arg) = (O::NAME, O::NAME.contains("arg"));
     if is_arg { Some(0) } else { name.contains("with_index").then_some(1) }
 }

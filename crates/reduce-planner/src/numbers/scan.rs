@@ -36,6 +36,9 @@ pub struct ScanTuning {
     pub units_per_cube_across: u32,
     /// Rows that a unit of such a cube takes at a time.
     pub cube_loads_across: u32,
+    /// Fewest vectors of a row that begins and ends inside vectors. The lanes that have its ends take
+    /// their elements one by one.
+    pub peeled_row_vectors: u32,
     /// Units that reside on a multiprocessor, as far as their registers allow.
     pub units_per_multiprocessor: u32,
     /// Units for each multiprocessor that a split aims at: those that reside, in one wave. Each
@@ -57,7 +60,7 @@ rules!(ScanTuning {
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
-        plane_exchange_ns, shared_exchange_ns, reference_rows;
+        plane_exchange_ns, shared_exchange_ns, peeled_row_vectors, reference_rows;
 });
 
 impl ScanTuning {
@@ -75,6 +78,7 @@ impl ScanTuning {
             least_units_per_cube: 64,
             units_per_cube_across: 512,
             cube_loads_across: 4,
+            peeled_row_vectors: 64,
             units_per_multiprocessor: 1024,
             split_units_per_multiprocessor: 1024,
             chunks_per_part: 2,

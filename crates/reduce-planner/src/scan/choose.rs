@@ -1,6 +1,6 @@
 //! The choice of a plan for a scan, step by step. Read [`choose_scan`] from top to bottom.
 
-use super::plan::{ScanParts, ScanPlan, check_device};
+use super::plan::{ScanParts, ScanPlan, check_device, may_peel, row_loads};
 use crate::{
     choose::{Candidate, Choice, Explained, FEW_FIELDS, floor_power_of_two},
     device::Device,
@@ -188,14 +188,23 @@ pub fn force_scan(
     Err(PlanError::NoScanSchedule { device: device.name.clone(), refusals })
 }
 
-/// How the input is read: in the widest vectors that rows begin and end with, and of which the
-/// results fit one store.
+/// How the input is read: in the widest vectors of which the results fit one store. Long rows that
+/// do not begin and end with vectors have parts of one at their ends.
 fn widest(problem: &ScanProblem, device: &Device) -> Access {
     let of_row = problem.problem();
     let input = of_row.input().bytes();
     let result = of_row.results().iter().map(|of| of.bytes()).fold(input, usize::max);
     let load_bytes = (device.load_bytes.saturating_mul(input) / result).max(input);
-    Access::widest_up_to(load_bytes, false, of_row, device)
+    let vector = device.max_vector.max(1);
+    let kept = of_row.kept().iter().zip(&problem.output().kept);
+    let alike = problem.output().reduced.last() == Some(&1)
+        && kept
+            .map(|(dim, stride)| (dim.stride, stride))
+            .all(|(own, other)| own % vector == other % vector);
+    let is_long = problem.len() / vector >= device.tuning.scan.peeled_row_vectors as usize;
+    // Results of parts of vectors are stored one by one, so those of the others must be vectors.
+    let may_peel = may_peel(problem, of_row.direction()) && alike && is_long;
+    Access::widest_up_to(load_bytes, may_peel, of_row, device)
 }
 
 /// The size of one schedule, or why it does not apply.
@@ -207,7 +216,7 @@ fn sized(
 ) -> Result<ScanPlan, ScanReason> {
     match (kind, access.direction) {
         (ScheduleKind::Unit, Direction::Along) => {
-            let loads = access.loads_per_output(problem.problem());
+            let loads = row_loads(access, problem);
             let most = u64::from(loads_of_units(access, device));
             match loads > most {
                 true => Err(ScanReason::TooLong { loads, most }),
@@ -226,7 +235,7 @@ fn sized(
 
 /// A unit for each row, or for each vector of columns.
 fn by_units(problem: &ScanProblem, access: Access, device: &Device) -> ScanPlan {
-    let loads = access.loads_per_output(problem.problem());
+    let loads = row_loads(access, problem);
     let access = with_loads(access, loads, loads_of_units(access, device));
     let outputs = device.tuning.scan.independent_units_per_cube.min(device.max_units_per_cube);
     ScanPlan::new(problem, access, 1, narrow_power_of_two(outputs.into()), Combine::Shared)
@@ -252,7 +261,7 @@ fn by_planes(
     if !device.plane_operations {
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
-    let loads = access.loads_per_output(problem.problem());
+    let loads = row_loads(access, problem);
     let most_loads = most_loads(problem, tuning.plane_loads);
     let (plane, each) = (u64::from(device.plane_size_min), u64::from(most_loads));
     if plane < 2 {
@@ -283,7 +292,7 @@ fn by_cubes(
     device: &Device,
 ) -> Result<ScanPlan, ScanReason> {
     let tuning = device.tuning.scan;
-    let loads = access.loads_per_output(problem.problem());
+    let loads = row_loads(access, problem);
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {

@@ -204,8 +204,7 @@ impl ScanPlan {
     /// Chunks of an output's row.
     #[must_use]
     pub fn chunks(&self, problem: &ScanProblem) -> u64 {
-        let loads = self.access.loads_per_output(problem.problem());
-        div_ceil(loads, self.loads_per_chunk().max(1))
+        div_ceil(row_loads(self.access, problem), self.loads_per_chunk().max(1))
     }
 
     /// Chunks of the part of a row that one cube has. The last cubes of a row may have fewer.
@@ -291,9 +290,13 @@ impl ScanPlan {
         check_access(access, of_row, device)?;
         let plain = Access::new(access.direction)
             .with_vector(access.vector)
+            .with_peeled(access.peeled)
             .with_loads_in_flight(access.loads_in_flight);
         if access != plain || !access.loads_in_flight.is_power_of_two() {
             return Err(Illegal::ScanAccess);
+        }
+        if access.peeled && !may_peel(problem, access.direction) {
+            return Err(Illegal::PeeledScan);
         }
         let of_cube = units.checked_mul(outputs).ok_or(Illegal::UnitsDoNotDivide)?;
         power_of_two(Quantity::UnitsPerCube, of_cube, device.max_units_per_cube)?;
@@ -380,11 +383,34 @@ impl ScanPlan {
 
     /// What the bits of results depend on beside the row.
     fn tree(&self) -> impl PartialEq {
-        let Access { direction, vector, loads_in_flight, .. } = self.access;
+        let Access { direction, vector, peeled, loads_in_flight, .. } = self.access;
         let vector = if direction == Direction::Along { vector } else { 1 };
         let of_units = (self.units_per_output, self.combine, self.cubes_per_output, self.parts);
-        (direction, vector, loads_in_flight, of_units)
+        (direction, vector, peeled, loads_in_flight, of_units)
     }
+}
+
+/// Loads of an output's row. Those of a peeled one are the aligned vectors that hold any of its
+/// elements, wherever it begins.
+pub(super) fn row_loads(access: Access, problem: &ScanProblem) -> u64 {
+    let of_row = problem.problem();
+    match access.peeled {
+        true => {
+            let edges = 2 * (access.vector.max(1) - 1);
+            (access.inner_len(of_row).saturating_add(edges) / access.vector.max(1)) as u64
+        }
+        false => access.loads_per_output(of_row),
+    }
+}
+
+/// Whether the rows of a scan may begin and end inside vectors, of which some components are then
+/// left out. Where a row begins would decide which of its elements are added up first, so it may not
+/// where a row alone decides the bits.
+pub(super) fn may_peel(problem: &ScanProblem, direction: Direction) -> bool {
+    let of_row = problem.problem();
+    direction == Direction::Along
+        && of_row.reduced().len() == 1
+        && !of_row.numerics().is_batch_invariant()
 }
 
 /// Checks that a device has what the problem needs, whatever the plan.

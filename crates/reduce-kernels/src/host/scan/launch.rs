@@ -3,14 +3,17 @@
 use std::ops::Range;
 
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
-use reduce_planner::{ElementType, Plan, Role, Schedule};
+use reduce_planner::{Access, ElementType, Plan, Role, Schedule};
 
 use super::request::{PreparedScan, ScanLaunches, ScanRequest};
 use crate::{
     element::{memory_type, storage_type},
     error::ReduceError,
     host::{
-        arguments::{count, geometry, merging_types, parameters, partial_arrays, result_arrays},
+        arguments::{
+            count, geometry, merging_types, parameters, partial_arrays, result_arrays,
+            result_arrays_in_vectors,
+        },
         bound::Bound,
         call::Call,
         companion::companion_launch,
@@ -278,21 +281,25 @@ impl ScanLaunch<'_> {
         }
     }
 
-    /// The outputs, as vectors or as elements.
+    /// The outputs: as vectors, as elements, or as both where rows end inside vectors.
     fn results(&self) -> ResultArraysLaunch {
-        if !self.launches.in_vectors {
-            return result_arrays(&self.outputs);
+        let ScanLaunches { in_vectors, spec, .. } = self.launches;
+        let Access { vector, peeled, .. } = spec.access;
+        match (in_vectors, peeled) {
+            (false, _) => result_arrays(&self.outputs),
+            (true, true) => result_arrays_in_vectors(&self.outputs, vector),
+            (true, false) => {
+                let mut arrays = self.outputs.iter().map(|output| output.vectors(vector));
+                ResultArraysLaunch::new(
+                    None.into(),
+                    None.into(),
+                    None.into(),
+                    arrays.next().into(),
+                    arrays.next().into(),
+                    arrays.next().into(),
+                )
+            }
         }
-        let vector = self.launches.spec.access.vector;
-        let mut arrays = self.outputs.iter().map(|output| output.vectors(vector));
-        ResultArraysLaunch::new(
-            None.into(),
-            None.into(),
-            None.into(),
-            arrays.next().into(),
-            arrays.next().into(),
-            arrays.next().into(),
-        )
     }
 
     fn geometry(&self) -> GeometryLaunch {

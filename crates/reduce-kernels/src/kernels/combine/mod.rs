@@ -13,7 +13,7 @@ use crate::operator::{Accumulator, Width};
 
 pub(super) use self::{
     components::{combine_neighbours, combine_vectors},
-    plane::combine_plane,
+    plane::{combine_plane, scan_lanes},
 };
 
 /// Combines the accumulators of a team with more than one unit. Member 0's becomes the team's; the

@@ -42,3 +42,47 @@ pub(in crate::kernels) fn combine_plane<N: Width>(
     }
     total
 }
+
+/// The total of this lane and of the `reach` lanes before it. `zero` is 0, the same in all units,
+/// and unknown to compilers. Every lane of the plane must get here.
+#[cube]
+pub(in crate::kernels) fn scan_lanes<N: Width>(
+    total: Accumulator<N>,
+    reach: u32,
+    zero: u32,
+    reducer: &Reducer<'_>,
+    #[comptime] lanes: u32,
+) -> Accumulator<N> {
+    let mut scanned = total;
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
+        let mut distance = 1u32 + zero;
+        while distance < lanes {
+            scanned = with_lane_before::<N>(scanned, distance, reach, reducer);
+            distance *= 2;
+        }
+    } else {
+        #[unroll]
+        for level in 0..comptime![lanes.ilog2()] {
+            let distance = comptime![1u32 << level].runtime();
+            scanned = with_lane_before::<N>(scanned, distance, reach, reducer);
+        }
+    }
+    scanned
+}
+
+/// The total of a lane, with that of the lane `distance` before it if it is within `reach`.
+#[cube]
+fn with_lane_before<N: Width>(
+    total: Accumulator<N>,
+    distance: u32,
+    reach: u32,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let earlier = total.shuffle_up(distance);
+    let mut both = total;
+    if distance <= reach {
+        both = reducer.merge::<N>(earlier, total);
+    }
+    both
+}

@@ -5,7 +5,7 @@ use reduce_planner::{Combine, Direction, ScanPlan};
 
 use super::ScanSpec;
 use crate::{
-    kernels::{reducer::Reducer, share::Share, team::Team},
+    kernels::{combine::scan_lanes, reducer::Reducer, share::Share, team::Team},
     operator::{Accumulator, AccumulatorTypes, Columns, Width},
 };
 
@@ -237,49 +237,6 @@ fn in_plane<N: Width>(
         of_loads.push(reducer.merge::<N>(*of_loads.index(k), scanned.shuffle_from(last)));
     }
     Learned::<N> { before, total: *of_loads.index(count) }
-}
-
-/// The total of this lane and of those before it. Every lane of the plane must get here.
-#[cube]
-fn scan_lanes<N: Width>(
-    total: Accumulator<N>,
-    lane: u32,
-    zero: u32,
-    reducer: &Reducer<'_>,
-    #[comptime] lanes: u32,
-) -> Accumulator<N> {
-    let mut scanned = total;
-    if comptime![reducer.operator.0.merges_in_loops()] {
-        // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
-        let mut distance = 1u32 + zero;
-        while distance < lanes {
-            scanned = with_lane_before::<N>(scanned, lane, distance, reducer);
-            distance *= 2;
-        }
-    } else {
-        #[unroll]
-        for level in 0..comptime![lanes.ilog2()] {
-            let distance = comptime![1u32 << level].runtime();
-            scanned = with_lane_before::<N>(scanned, lane, distance, reducer);
-        }
-    }
-    scanned
-}
-
-/// The total of a lane with that of the lane `distance` before it, if there is one.
-#[cube]
-fn with_lane_before<N: Width>(
-    total: Accumulator<N>,
-    lane: u32,
-    distance: u32,
-    reducer: &Reducer<'_>,
-) -> Accumulator<N> {
-    let earlier = total.shuffle_up(distance);
-    let mut both = total;
-    if lane >= distance {
-        both = reducer.merge::<N>(earlier, total);
-    }
-    both
 }
 
 /// Replaces each of `count` totals, `step` places apart, by what lies before it. Returns the total

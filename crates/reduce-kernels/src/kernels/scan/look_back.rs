@@ -71,7 +71,7 @@ pub(crate) fn scan_looking_back(
         Direction::Along => {
             let loads = part.issue(cube);
             let exchange = Exchange::<Single>::new(spec, &reducer);
-            let totals = totals::<Single>(&loads, &part, &reducer);
+            let totals = totals::<Single>(&loads, cube, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Single>(&*published, &learned, &part, &reducer);
             let before = with_earlier::<Single>(earlier, before, &share, spec, &reducer);
@@ -80,7 +80,7 @@ pub(crate) fn scan_looking_back(
         Direction::Across => {
             let loads = part.issue(cube);
             let exchange = Exchange::<Wide>::new(spec, &reducer);
-            let totals = totals::<Wide>(&loads, &part, &reducer);
+            let totals = totals::<Wide>(&loads, cube, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Wide>(&*published, &learned, &part, &reducer);
             let before = with_earlier::<Wide>(earlier, before, &share, spec, &reducer);

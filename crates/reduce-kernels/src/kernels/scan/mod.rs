@@ -12,6 +12,7 @@
 
 mod carry;
 mod earlier;
+mod edges;
 mod exchange;
 mod look_back;
 mod parts;
@@ -28,6 +29,7 @@ pub(crate) use self::{
 use self::{
     carry::Carry,
     earlier::{elements_before_row, with_earlier},
+    edges::{Edges, issue_peeled},
     exchange::Exchange,
     parts::{before_part, reduce_part},
     results::store_results,
@@ -87,6 +89,7 @@ struct Part<'a> {
     end: usize,
     /// Elements of other tensors that come before the row.
     before: usize,
+    edges: Edges,
     #[cube(comptime)]
     spec: ScanSpec,
 }
@@ -102,7 +105,8 @@ impl<'a> Part<'a> {
     ) -> Part<'a> {
         let first = clamp_max(cube * cuts.chunks_per_cube, cuts.chunks);
         let end = clamp_max(first + cuts.chunks_per_cube, cuts.chunks);
-        Part::<'a> { share, cube, first, end, before, spec }
+        let edges = Edges::of(share, spec);
+        Part::<'a> { share, cube, first, end, before, edges, spec }
     }
 
     /// The number of load `k` of this unit in a chunk.
@@ -121,32 +125,38 @@ impl<'a> Part<'a> {
 
     /// Where the load with this number lies in the row.
     fn place(&self, number: usize) -> usize {
-        if comptime![self.spec.reverse] {
-            self.share.geometry.loads_per_tile - 1 - number
-        } else {
-            number
-        }
+        if comptime![self.spec.reverse] { self.edges.loads - 1 - number } else { number }
+    }
+
+    /// Elements that the scan has come across before those of the load along the row with this
+    /// number, had the row all of its components.
+    fn count_before(&self, number: usize) -> usize {
+        self.before + number * comptime![self.spec.access.vector] - self.edges.lead
     }
 
     /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not
     /// valid.
     fn issue(&self, chunk: usize) -> Sequence<Loaded> {
-        let count = self.share.geometry.loads_per_tile;
-        let mut loads = Sequence::<Loaded>::new();
-        #[unroll]
-        for k in 0..comptime![self.spec.access.loads_in_flight] {
-            let number = self.number(chunk, k);
-            let valid = number < count;
-            let place = self.place(select(valid, number, count - 1));
-            let loaded = load(self.share, place, AtEnd::Never);
-            loads.push(Loaded {
-                value: loaded.value,
-                second: loaded.second,
-                position: loaded.position,
-                valid,
-            });
+        if comptime![self.spec.access.peeled] {
+            issue_peeled(self, chunk)
+        } else {
+            let count = self.edges.loads;
+            let mut loads = Sequence::<Loaded>::new();
+            #[unroll]
+            for k in 0..comptime![self.spec.access.loads_in_flight] {
+                let number = self.number(chunk, k);
+                let valid = number < count;
+                let place = self.place(select(valid, number, count - 1));
+                let loaded = load(self.share, place, AtEnd::Never);
+                loads.push(Loaded {
+                    value: loaded.value,
+                    second: loaded.second,
+                    position: loaded.position,
+                    valid,
+                });
+            }
+            loads
         }
-        loads
     }
 }
 
@@ -229,7 +239,7 @@ fn scan_part<N: Width>(
     let mut carry = Carry::<N>::new(before, reducer);
     for chunk in part.first..part.end {
         let loads = part.issue(chunk);
-        let totals = totals::<N>(&loads, part, reducer);
+        let totals = totals::<N>(&loads, chunk, part, reducer);
         let turn = u32::cast_from(chunk - part.first) + 1;
         let learned = exchange.through(&totals, turn, part.share, reducer);
         store_results::<N>(results, output, &loads, &learned, carry.before, chunk, part, reducer);
@@ -241,6 +251,7 @@ fn scan_part<N: Width>(
 #[cube]
 fn totals<N: Width>(
     loads: &Sequence<Loaded>,
+    chunk: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Sequence<Accumulator<N>> {
@@ -253,7 +264,7 @@ fn totals<N: Width>(
                 let loaded = *loads.index(k);
                 let mut total = reducer.identity::<N>();
                 if loaded.valid {
-                    total = total_of_load::<N>(&loaded, part, reducer);
+                    total = total_of_load::<N>(&loaded, part.number(chunk, k), part, reducer);
                 }
                 totals.push(total);
             }
@@ -273,25 +284,59 @@ fn totals<N: Width>(
     totals
 }
 
-/// The total of a load along the row. `N` is [`Single`].
+/// The total of the load along the row with this number. `N` is [`Single`].
 #[cube]
 fn total_of_load<N: Width>(
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        total_in_loop::<N>(loaded, number, part, reducer)
+    } else if comptime![part.spec.access.peeled] {
+        let mut total = reducer.identity::<N>();
+        let is_whole = part.edges.is_whole(number, comptime![part.spec]);
+        if is_whole {
+            total = total_of_vector::<N>(loaded, part, reducer);
+        }
+        if !is_whole {
+            total = total_in_loop::<N>(loaded, number, part, reducer);
+        }
+        total
+    } else {
+        total_of_vector::<N>(loaded, part, reducer)
+    }
+}
+
+/// The total of all components of a load.
+#[cube]
+fn total_of_vector<N: Width>(
     loaded: &Loaded,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    let vector = comptime![part.spec.access.vector];
     let mut total = reducer.identity::<N>();
-    if comptime![reducer.operator.0.merges_in_loops()] {
-        for nth in 0..comptime![vector as u32] + part.share.unknown_zero() {
-            total = push_at::<N>(total, loaded, nth, part, reducer);
-        }
-    } else {
-        #[unroll]
-        for nth in 0..vector {
-            let component = comptime![component_of(nth, part.spec)];
-            total = push_component::<N>(total, loaded, component, reducer);
-        }
+    #[unroll]
+    for nth in 0..comptime![part.spec.access.vector] {
+        let component = comptime![component_of(nth, part.spec)];
+        total = push_component::<N>(total, loaded, component, reducer);
+    }
+    total
+}
+
+/// The total of those components of a load that the row has.
+#[cube]
+fn total_in_loop<N: Width>(
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let own = part.edges.components(number, comptime![part.spec]);
+    let mut total = reducer.identity::<N>();
+    for nth in own.first..own.end + part.share.unknown_zero() {
+        total = push_at::<N>(total, loaded, nth, part, reducer);
     }
     total
 }

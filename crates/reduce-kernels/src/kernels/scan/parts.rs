@@ -4,13 +4,15 @@ use cubecl::prelude::*;
 use reduce_planner::ScanPlan;
 
 use super::{
-    Part,
+    Part, component_at_number,
     exchange::{Exchange, totals_per_unit},
+    push_at,
 };
 use crate::{
     kernels::{
         accumulate::push_loaded,
         combine::combine_vectors,
+        load::Loaded,
         pairwise::{Tree, is_pairwise},
         reducer::Reducer,
         total::combine_team,
@@ -39,7 +41,8 @@ pub(super) fn reduce_part<N: Width>(
         for k in 0..loads.len().comptime() {
             let loaded = *loads.index(k);
             if loaded.valid {
-                recent = push_loaded::<Wide>(recent, loaded, reducer);
+                let number = part.number(chunk, k);
+                recent = with_load(recent, &loaded, number, part, reducer);
             }
         }
         if comptime![pairwise] {
@@ -67,6 +70,34 @@ pub(super) fn reduce_part<N: Width>(
             partials.put(first + nth, total.component(nth));
         }
     }
+}
+
+/// The accumulators of a unit with the load that has this number.
+#[cube]
+fn with_load(
+    accumulators: Accumulator<Wide>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<Wide> {
+    let mut pushed = accumulators;
+    if comptime![part.spec.access.peeled] {
+        if part.edges.is_whole(number, comptime![part.spec]) {
+            pushed = push_loaded::<Wide>(accumulators, *loaded, reducer);
+        } else {
+            let own = part.edges.components(number, comptime![part.spec]);
+            for nth in own.first..own.end {
+                let component = component_at_number(nth, part);
+                let one = pushed.component_at(component);
+                let one = push_at::<Single>(one, loaded, nth, part, reducer);
+                pushed = pushed.with_component(component, one);
+            }
+        }
+    } else {
+        pushed = push_loaded::<Wide>(accumulators, *loaded, reducer);
+    }
+    pushed
 }
 
 /// What lies before a part: the accumulators of the parts before it, each merged by some unit. A

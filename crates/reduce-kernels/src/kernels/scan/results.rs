@@ -45,7 +45,7 @@ pub(super) fn store_results<N: Width>(
                     reducer,
                 );
                 let valid = loads.index(k).valid;
-                store(results, output, all, part.place(number), valid, part);
+                store(results, output, all, number, valid, part);
             }
         }
         Direction::Across => {
@@ -57,19 +57,20 @@ pub(super) fn store_results<N: Width>(
                 let loaded = *loads.index(k);
                 if comptime![part.spec.exclusive] {
                     let all = reducer.finish::<N>(running, count).resized::<Wide>();
-                    store(results, output, all, part.place(number), loaded.valid, part);
+                    store(results, output, all, number, loaded.valid, part);
                     running = push_loaded::<N>(running, loaded, reducer);
                 } else {
                     running = push_loaded::<N>(running, loaded, reducer);
                     let all = reducer.finish::<N>(running, count + 1).resized::<Wide>();
-                    store(results, output, all, part.place(number), loaded.valid, part);
+                    store(results, output, all, number, loaded.valid, part);
                 }
             }
         }
     }
 }
 
-/// The results of the elements of a load along the row, before which lies `before`.
+/// The results of the elements of the load along the row with this number, before which lies
+/// `before`.
 #[cube]
 fn results_along(
     before: Accumulator<Single>,
@@ -78,47 +79,84 @@ fn results_along(
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Results<Wide> {
-    let vector = comptime![part.spec.access.vector];
-    let exclusive = comptime![part.spec.exclusive];
-    let first = part.before + number * vector;
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        results_in_loop(before, loaded, number, part, reducer)
+    } else if comptime![part.spec.access.peeled] {
+        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+        let is_whole = part.edges.is_whole(number, comptime![part.spec]);
+        if is_whole {
+            all = results_of_vector(before, loaded, number, part, reducer);
+        }
+        if !is_whole {
+            all = results_in_loop(before, loaded, number, part, reducer);
+        }
+        all
+    } else {
+        results_of_vector(before, loaded, number, part, reducer)
+    }
+}
+
+/// The results of all components of a load.
+#[cube]
+fn results_of_vector(
+    before: Accumulator<Single>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Results<Wide> {
+    let first = part.count_before(number);
     let mut running = before;
     let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
-    if comptime![reducer.operator.0.merges_in_loops()] {
-        for nth in 0..comptime![vector as u32] + part.share.unknown_zero() {
-            let pushed = push_at::<Single>(running, loaded, nth, part, reducer);
-            let count = first + nth as usize;
-            let result = if comptime![exclusive] {
-                reducer.finish::<Single>(running, count)
-            } else {
-                reducer.finish::<Single>(pushed, count + 1)
-            };
-            all = all.with_component(component_at_number(nth, part), result);
-            running = pushed;
-        }
-    } else {
-        #[unroll]
-        for nth in 0..vector {
-            let component = comptime![component_of(nth, part.spec)];
-            let pushed = push_component::<Single>(running, loaded, component, reducer);
-            let result = if comptime![exclusive] {
-                reducer.finish::<Single>(running, first + nth)
-            } else {
-                reducer.finish::<Single>(pushed, first + nth + 1)
-            };
-            all = all.with_component(comptime![component as u32].runtime(), result);
-            running = pushed;
-        }
+    #[unroll]
+    for nth in 0..comptime![part.spec.access.vector] {
+        let component = comptime![component_of(nth, part.spec)];
+        let pushed = push_component::<Single>(running, loaded, component, reducer);
+        let result = if comptime![part.spec.exclusive] {
+            reducer.finish::<Single>(running, first + nth)
+        } else {
+            reducer.finish::<Single>(pushed, first + nth + 1)
+        };
+        all = all.with_component(comptime![component as u32].runtime(), result);
+        running = pushed;
     }
     all
 }
 
-/// Stores the results of the load in this place of the row, if it is valid.
+/// The results of those components of a load that the row has.
+#[cube]
+fn results_in_loop(
+    before: Accumulator<Single>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Results<Wide> {
+    let own = part.edges.components(number, comptime![part.spec]);
+    let first = part.count_before(number);
+    let mut running = before;
+    let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+    for nth in own.first..own.end + part.share.unknown_zero() {
+        let pushed = push_at::<Single>(running, loaded, nth, part, reducer);
+        let count = first + nth as usize;
+        let result = if comptime![part.spec.exclusive] {
+            reducer.finish::<Single>(running, count)
+        } else {
+            reducer.finish::<Single>(pushed, count + 1)
+        };
+        all = all.with_component(component_at_number(nth, part), result);
+        running = pushed;
+    }
+    all
+}
+
+/// Stores the results of the load with this number, if it is valid.
 #[cube]
 fn store(
     results: &mut Output,
     output: &Companion,
     all: Results<Wide>,
-    place: usize,
+    number: usize,
     valid: bool,
     part: &Part<'_>,
 ) {
@@ -129,10 +167,14 @@ fn store(
         Direction::Along => output.inner,
         Direction::Across => geometry.inner_target_stride,
     };
+    let place = part.place(number);
     let mut offset = tile.output;
     match comptime![part.spec.access.direction] {
         Direction::Along => {
-            if comptime![outer_dims > 0] {
+            if comptime![part.spec.access.peeled] {
+                // A vector that begins before the row has no results there.
+                offset += (place * vector - tile.input % vector) * inner;
+            } else if comptime![outer_dims > 0] {
                 let (outer, slot) = geometry.loads_per_inner.div_mod(place);
                 offset += strided(&geometry.reduced, &output.reduced, outer);
                 offset += slot * vector * inner;
@@ -144,13 +186,39 @@ fn store(
     }
     let exists = tile.results > 0;
     if valid && exists {
-        if results.vectors.is_some() {
-            results.vectors.put(offset / vector, all);
-        } else {
-            #[unroll]
-            for nth in 0..vector {
-                results.elements.put(offset + nth * inner, all.component(nth));
+        if comptime![part.spec.access.peeled] {
+            if part.edges.is_whole(number, comptime![part.spec]) {
+                store_vector(results, all, offset, inner, part);
+            } else {
+                let own = part.edges.components(number, comptime![part.spec]);
+                for nth in own.first..own.end {
+                    let component = component_at_number(nth, part);
+                    let place = offset + component as usize * inner;
+                    results.elements.put(place, all.component_at(component));
+                }
             }
+        } else {
+            store_vector(results, all, offset, inner, part);
+        }
+    }
+}
+
+/// Stores the results of all components of a load, `inner` elements apart.
+#[cube]
+fn store_vector(
+    results: &mut Output,
+    all: Results<Wide>,
+    offset: usize,
+    inner: usize,
+    part: &Part<'_>,
+) {
+    let vector = comptime![part.spec.access.vector];
+    if results.vectors.is_some() {
+        results.vectors.put(offset / vector, all);
+    } else {
+        #[unroll]
+        for nth in 0..vector {
+            results.elements.put(offset + nth * inner, all.component(nth));
         }
     }
 }

@@ -4,7 +4,7 @@ use cubecl::prelude::*;
 use reduce_planner::{Combine, SegmentsPlan};
 
 use crate::{
-    kernels::{reducer::Reducer, share::Share},
+    kernels::{combine::scan_lanes, reducer::Reducer, share::Share},
     operator::{Accumulator, AccumulatorTypes, Columns, Slice, Width},
 };
 
@@ -147,21 +147,7 @@ impl<N: Width> Carry<N> {
         // How many lanes before this one belong to the same region.
         let upto = ends & (u32::MAX >> (31 - lane));
         let reach = select(upto == 0, lane, lane + upto.leading_zeros() - 31);
-        let mut rest = tail.rest;
-        if comptime![reducer.operator.0.merges_in_loops()] {
-            // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
-            let mut distance = 1u32 + share.unknown_zero();
-            while distance < lanes {
-                rest = with_lane_before::<N>(rest, distance, reach, reducer);
-                distance *= 2;
-            }
-        } else {
-            #[unroll]
-            for level in 0..comptime![lanes.ilog2()] {
-                let distance = comptime![1u32 << level].runtime();
-                rest = with_lane_before::<N>(rest, distance, reach, reducer);
-            }
-        }
+        let rest = scan_lanes::<N>(tail.rest, reach, share.unknown_zero(), reducer, lanes);
         let of_lanes = Tail::new(rest.shuffle_up(1u32), ends & ((1u32 << lane) - 1));
         let mut before = of_strip;
         if lane > 0 {
@@ -251,22 +237,6 @@ impl<N: Width> Carry<N> {
         let before = self.far.at(of_group).and(&self.near.at(own), reducer);
         (before.rest, running)
     }
-}
-
-/// The total of a lane, with that of the lane `distance` before it if it is within `reach`.
-#[cube]
-fn with_lane_before<N: Width>(
-    total: Accumulator<N>,
-    distance: u32,
-    reach: u32,
-    reducer: &Reducer<'_>,
-) -> Accumulator<N> {
-    let earlier = total.shuffle_up(distance);
-    let mut both = total;
-    if distance <= reach {
-        both = reducer.merge::<N>(earlier, total);
-    }
-    both
 }
 
 /// Replaces each of `count` tails, `step` places apart, by what lies before it, beginning with
