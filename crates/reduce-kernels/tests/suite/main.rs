@@ -166,6 +166,7 @@ macro_rules! suite {
                 reproducible_process: reproducible::of_the_process;
                 scans_by_every_operator: scans::every_operator;
                 scans_of_rows_by_every_plan: scans::rows_by_every_plan;
+                scans_of_rows_with_edges: scans::rows_with_edges;
                 scans_of_columns_by_every_plan: scans::columns_by_every_plan;
                 scans_of_every_layout: scans::every_layout;
                 scans_of_random_problems: scans::random_problems;
@@ -369,10 +370,7 @@ suite!(wgsl);
 /// cannot cross them.
 #[cfg(feature = "wgpu")]
 mod sharded_on_one_adapter {
-    use reduce_kernels::{
-        ArgMax, MeanVar, Sum,
-        operators::{MaxWithIndex, MinMax},
-    };
+    use reduce_kernels::{ArgMax, MeanVar, Sum, operators::MinMax};
 
     use crate::{devices::three_devices, sharded, sharded_scans};
 
@@ -426,10 +424,7 @@ mod sharded_on_one_adapter {
 
     #[test]
     fn scans_through_host() {
-        let transport = sharded::Transport::Host;
-        sharded_scans::scans::<Sum>(&three_devices(), transport);
-        sharded_scans::scans::<MaxWithIndex>(&three_devices(), transport);
-        sharded_scans::scans::<MeanVar>(&three_devices(), transport);
+        sharded_scans::scans(&three_devices(), sharded::Transport::Host);
     }
 
     #[test]
@@ -468,9 +463,7 @@ mod gpus {
     #[ignore = "needs several GPUs"]
     fn scans() {
         for transport in [sharded::Transport::Collectives, sharded::Transport::Host] {
-            sharded_scans::scans::<Sum>(&gpus(), transport);
-            sharded_scans::scans::<MaxWithIndex>(&gpus(), transport);
-            sharded_scans::scans::<MeanVar>(&gpus(), transport);
+            sharded_scans::scans(&gpus(), transport);
         }
         sharded_scans::scans_at_the_edges(&gpus());
     }

@@ -237,6 +237,38 @@ pub(crate) fn rows_by_every_plan(client: &Client) {
     in_every_plan::<Max>(client, &Case::contiguous(&[5, 333], &[1]), WAYS[1]);
 }
 
+/// The same where rows begin and end inside vectors, of which others hold the rest.
+pub(crate) fn rows_with_edges(client: &Client) {
+    let device = capable_device(client);
+    let rows = Case::contiguous(&[5, 517], &[1]);
+    let access = choose_scan(&problem_of::<Sum>(&rows, ElementType::F32), &device).unwrap().plan;
+    assert!(access.access.peeled, "{access}");
+    for way in [WAYS[1], WAYS[2]] {
+        in_every_plan::<Sum>(client, &rows, way);
+    }
+    // Positions, and an operator whose merges are loops.
+    for (nth, plan) in
+        plans(&problem_of::<MeanVar>(&rows, ElementType::F32), &device).into_iter().enumerate()
+    {
+        if nth % 3 == 0 {
+            check::<MaxWithIndex>(client, &rows, ElementType::F32, WAYS[2], Some(plan)).unwrap();
+        }
+        if nth % 3 == 2 {
+            check::<MeanVar>(client, &rows, ElementType::F32, WAYS[0], Some(plan)).unwrap();
+        }
+    }
+    // Whole rows, and rows whose outputs lie elsewhere.
+    for case in [Case::contiguous(&[1, 1029], &[1]), Case::pitched(&[4, 300], 301, &[1])] {
+        check::<Sum>(client, &case, ElementType::F32, FORWARD, None).unwrap();
+        let dense = row_major_strides(&case.shape);
+        check_into::<ArgMin>(client, &case, ElementType::F32, WAYS[3], None, &dense).unwrap();
+    }
+    if device.has(ElementType::F16) {
+        check::<Sum>(client, &Case::contiguous(&[3, 1031], &[1]), ElementType::F16, WAYS[2], None)
+            .unwrap();
+    }
+}
+
 /// The same across columns.
 pub(crate) fn columns_by_every_plan(client: &Client) {
     let columns = Case::contiguous(&[517, 12], &[0]);
@@ -384,9 +416,11 @@ impl Map for Square {
 /// The results may take the place of the elements, whatever plan reads these again.
 pub(crate) fn in_place(client: &Client) {
     let device = capable_device(client);
-    for (case, axis) in
-        [(Case::contiguous(&[3, 1036], &[1]), 1), (Case::contiguous(&[517, 12], &[0]), 0)]
-    {
+    for (case, axis) in [
+        (Case::contiguous(&[3, 1036], &[1]), 1),
+        (Case::contiguous(&[3, 517], &[1]), 1),
+        (Case::contiguous(&[517, 12], &[0]), 0),
+    ] {
         let problem = problem_of::<Sum>(&case, ElementType::F32);
         for plan in plans(&problem, &device) {
             let data: Vec<f32> = (0..case.span()).map(|nth| (nth % 7) as f32 - 3.0).collect();
@@ -516,8 +550,11 @@ pub(crate) fn look_back(client: &Client) {
         let case = Case::contiguous(&shape, &[axis]);
         let problem = problem_of::<Sum>(&case, ElementType::I32);
         let mut plan = choose_scan(&problem, &device).unwrap().plan;
-        plan.access =
-            plan.access.with_vector(1).with_loads_in_flight(if levels == 1 { 4 } else { 1 });
+        plan.access = plan
+            .access
+            .with_vector(1)
+            .with_peeled(false)
+            .with_loads_in_flight(if levels == 1 { 4 } else { 1 });
         (plan.units_per_output, plan.outputs_per_cube) =
             if axis == 1 { (plane, 1) } else { (16, 8) };
         plan.combine = Combine::Shared;

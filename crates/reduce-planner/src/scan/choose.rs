@@ -195,7 +195,7 @@ fn widest(problem: &ScanProblem, device: &Device) -> Access {
     let input = of_row.input().bytes();
     let result = of_row.results().iter().map(|of| of.bytes()).fold(input, usize::max);
     let load_bytes = (device.load_bytes.saturating_mul(input) / result).max(input);
-    let vector = device.max_vector.max(1);
+    let vector = (load_bytes / input.max(1)).clamp(1, device.max_vector.max(1));
     let kept = of_row.kept().iter().zip(&problem.output().kept);
     let alike = problem.output().reduced.last() == Some(&1)
         && kept

@@ -4,15 +4,14 @@ use cubecl::prelude::*;
 use reduce_planner::ScanPlan;
 
 use super::{
-    Part, component_at_number,
+    Part,
     exchange::{Exchange, totals_per_unit},
-    push_at,
+    total_in_loop,
 };
 use crate::{
     kernels::{
         accumulate::push_loaded,
         combine::combine_vectors,
-        load::Loaded,
         pairwise::{Tree, is_pairwise},
         reducer::Reducer,
         total::combine_team,
@@ -33,6 +32,8 @@ pub(super) fn reduce_part<N: Width>(
     let fields = comptime![if pairwise { operator.0.fields } else { 0 }];
     let tree = Tree::<Wide>::of_fields(fields, operator);
     let mut recent = reducer.identity::<Wide>();
+    // The accumulators of all components have as many elements, so parts of loads go elsewhere.
+    let mut of_edges = reducer.identity::<N>();
     let (mut chunks, mut totals) = (0u32.runtime(), 0u32.runtime());
     // The components of a load have accumulators of their own, as in a reduction.
     for chunk in part.first..part.end {
@@ -40,9 +41,21 @@ pub(super) fn reduce_part<N: Width>(
         #[unroll]
         for k in 0..loads.len().comptime() {
             let loaded = *loads.index(k);
-            if loaded.valid {
+            if comptime![part.spec.access.peeled] {
                 let number = part.number(chunk, k);
-                recent = with_load(recent, &loaded, number, part, reducer);
+                let is_whole = part.edges.is_whole(number, comptime![part.spec]);
+                let is_edge = !is_whole;
+                if loaded.valid && is_whole {
+                    recent = push_loaded::<Wide>(recent, loaded, reducer);
+                }
+                if loaded.valid && is_edge {
+                    let of_edge = total_in_loop::<N>(&loaded, number, part, reducer);
+                    of_edges = reducer.merge::<N>(of_edges, of_edge);
+                }
+            } else {
+                if loaded.valid {
+                    recent = push_loaded::<Wide>(recent, loaded, reducer);
+                }
             }
         }
         if comptime![pairwise] {
@@ -58,7 +71,10 @@ pub(super) fn reduce_part<N: Width>(
     if comptime![pairwise] {
         recent = tree.take(recent, totals, true, zero, reducer);
     }
-    let of_unit = combine_vectors::<N>(recent, comptime![part.spec.access.direction], reducer);
+    let mut of_unit = combine_vectors::<N>(recent, comptime![part.spec.access.direction], reducer);
+    if comptime![part.spec.access.peeled] {
+        of_unit = reducer.merge::<N>(of_unit, of_edges);
+    }
     let total = combine_team::<N>(of_unit, zero, reducer);
     let first = part.cube * share.geometry.outputs + share.tile.index;
     #[unroll]
@@ -70,34 +86,6 @@ pub(super) fn reduce_part<N: Width>(
             partials.put(first + nth, total.component(nth));
         }
     }
-}
-
-/// The accumulators of a unit with the load that has this number.
-#[cube]
-fn with_load(
-    accumulators: Accumulator<Wide>,
-    loaded: &Loaded,
-    number: usize,
-    part: &Part<'_>,
-    reducer: &Reducer<'_>,
-) -> Accumulator<Wide> {
-    let mut pushed = accumulators;
-    if comptime![part.spec.access.peeled] {
-        if part.edges.is_whole(number, comptime![part.spec]) {
-            pushed = push_loaded::<Wide>(accumulators, *loaded, reducer);
-        } else {
-            let own = part.edges.components(number, comptime![part.spec]);
-            for nth in own.first..own.end {
-                let component = component_at_number(nth, part);
-                let one = pushed.component_at(component);
-                let one = push_at::<Single>(one, loaded, nth, part, reducer);
-                pushed = pushed.with_component(component, one);
-            }
-        }
-    } else {
-        pushed = push_loaded::<Wide>(accumulators, *loaded, reducer);
-    }
-    pushed
 }
 
 /// What lies before a part: the accumulators of the parts before it, each merged by some unit. A
