@@ -19,7 +19,7 @@
 //! let reduction = Reduction::new(OperatorName::Var, options, &tensor, &axes, false)?;
 //! let outputs = Operation::Reduction(reduction).outputs();
 //! assert_eq!(outputs, [(Kind::Float, DType::F32, Shape::new([8]))]);
-//! # Ok::<(), reduce_burn::ReduceBurnError>(())
+//! # Ok::<(), reduce_burn::backend::ReduceBurnError>(())
 //! ```
 
 use core::iter;
@@ -33,7 +33,6 @@ use burn_tensor::Shape;
 use crate::{
     clip::{self, Clipped},
     cross_entropy,
-    error::ReduceBurnError,
     operand::Operand,
     quantization,
     tensor::floats,
@@ -48,6 +47,7 @@ pub use crate::{
     axes::Squeeze,
     clip::Clipping,
     cross_entropy::{ClassLoss, ClassLossOptions},
+    error::ReduceBurnError,
     pair::PairReduction,
     quantization::Quantization,
     reduction::Reduction,

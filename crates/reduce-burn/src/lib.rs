@@ -126,7 +126,6 @@ mod selection;
 mod tensor;
 
 pub use axes::{Axes, AxisList, squeeze};
-pub use error::ReduceBurnError;
 #[cfg(feature = "optim")]
 pub use functions::module::clip_gradients;
 pub use functions::{

@@ -14,10 +14,10 @@ use std::{
 use burn_dispatch::Dispatch;
 use burn_tensor::{Device, Int, Tensor, TensorData};
 use reduce_burn::{
-    AxisList, ReduceBurnError, argmax,
+    AxisList, argmax,
     backend::{
         AnyTensor, Application, AppliedFunction, Clipping, Operation, OperatorName,
-        OperatorOptions, ReduceBackend, Reduction,
+        OperatorOptions, ReduceBackend, ReduceBurnError, Reduction,
     },
     max, mean, norm_l1,
     pairs::dot,
