@@ -25,11 +25,13 @@ use crate::{
         application::ApplicationGradient,
         cross_entropy::LossGradient,
         pair::{PairGradient, ResultGradient, has_gradient},
+        scan::ScanGradient,
         segments::{SegmentGradient, has_formula},
         selection::SelectionGradient,
     },
     pair::PairReduction,
     reduction::Reduction,
+    scanned::Scan,
     segmented::{GroupTensors, Members},
     selection::Selection,
     tensor::AnyTensor,
@@ -66,6 +68,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
                 reduce_segments(tensors, &reduction)
             }
             Operation::Reduction(reduction) if is_tracked => reduce(floats_of(tensors), &reduction),
+            Operation::Scan(scanned) if is_tracked => scan(floats_of(tensors), &scanned),
             Operation::Pair(pair) if is_tracked && pair.function() == PairName::MaxDifference => {
                 // The maximum of a tensor has a gradient.
                 composed::run(tensors, &Operation::Pair(pair))
@@ -96,6 +99,7 @@ impl<B: ReduceBackend, C: CheckpointStrategy> ReduceBackend for Autodiff<B, C> {
             }
             // Each kind is named: one that is new has to say here what its gradient is.
             operation @ (Operation::Reduction(_)
+            | Operation::Scan(_)
             | Operation::Pair(_)
             | Operation::Application(_)
             | Operation::ApplicationWithStatistics(_)
@@ -138,13 +142,18 @@ fn reduce<B: ReduceBackend, C: CheckpointStrategy>(
     let [x] = tensors.try_into().expect("a reduction has one input");
     let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
     let results = gradient::forward::<B>(x.into_primitive(), reduction)?;
-    let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
-        (AnyTensor::Float(result), Some(gradient)) => {
-            AnyTensor::Float(node::<_, C, _, 1>(Step(Gradient::of), guards, result, gradient))
-        }
-        (result, _) => constant(result),
-    });
-    Ok(nodes.collect())
+    Ok(nodes::<B, C, _>(guards, results, Gradient::of))
+}
+
+/// A scan of a tracked tensor.
+fn scan<B: ReduceBackend, C: CheckpointStrategy>(
+    tensors: Vec<FloatTensor<Autodiff<B, C>>>,
+    scan: &Scan,
+) -> Result<Results<Autodiff<B, C>>, ReduceBurnError> {
+    let [x] = tensors.try_into().expect("a scan has one input");
+    let guards: Vec<_> = scan.outputs().iter().map(|_| [x.node()]).collect();
+    let results = gradient::scan::forward::<B>(x.into_primitive(), scan)?;
+    Ok(nodes::<B, C, _>(guards, results, ScanGradient::of))
 }
 
 /// A reduction of segments of a tracked tensor.
@@ -161,16 +170,22 @@ fn reduce_segments<B: ReduceBackend, C: CheckpointStrategy>(
     let guards: Vec<_> = reduction.outputs().iter().map(|_| [x.node()]).collect();
     let results =
         gradient::segments::forward::<B>(x.into_primitive(), untracked(members), reduction)?;
+    Ok(nodes::<B, C, _>(guards, results, SegmentGradient::of))
+}
+
+/// A node of the graph for each result that has a gradient, which `of` makes that of the input.
+fn nodes<B: ReduceBackend, C: CheckpointStrategy, S: Clone + Debug + Send + 'static>(
+    guards: Vec<[NodeGuard; 1]>,
+    results: Vec<(AnyTensor<B>, Option<S>)>,
+    of: fn(S, FloatTensor<B>) -> FloatTensor<B>,
+) -> Results<Autodiff<B, C>> {
     let nodes = results.into_iter().zip(guards).map(|(result, guards)| match result {
-        (AnyTensor::Float(result), Some(gradient)) => AnyTensor::Float(node::<_, C, _, 1>(
-            Step(SegmentGradient::of),
-            guards,
-            result,
-            gradient,
-        )),
+        (AnyTensor::Float(result), Some(gradient)) => {
+            AnyTensor::Float(node::<_, C, _, 1>(Step(of), guards, result, gradient))
+        }
         (result, _) => constant(result),
     });
-    Ok(nodes.collect())
+    nodes.collect()
 }
 
 /// What segments have, which is of integers: no gradient reaches it.

@@ -144,3 +144,54 @@ impl<const D: usize, const R: usize> Axes<D, R> for Squeeze<R> {
         self.0
     }
 }
+
+/// The axes of a scan, and the way in which it takes them: everything that converts to an
+/// [`AxisList`], [`exclusive`] axes and axes in [`reverse`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScanAxes {
+    pub(crate) axes: AxisList,
+    /// Whether the result at a position leaves out the element there.
+    pub(crate) exclusive: bool,
+    /// Whether the scan begins at the last position.
+    pub(crate) reverse: bool,
+}
+
+impl<A: Into<AxisList>> From<A> for ScanAxes {
+    fn from(axes: A) -> Self {
+        Self { axes: axes.into(), exclusive: false, reverse: false }
+    }
+}
+
+/// These axes, scanned without the element at each position: the result there is that of the
+/// elements before it, or of those behind it in [`reverse`]. The first result is that of no
+/// elements: 0 of a sum, 1 of a product, NaN of a mean and of a variance, `-inf` of a maximum, the
+/// least integer of a maximum of integers. The position of such an extremum has no meaning.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::scan::{cumsum, exclusive};
+///
+/// let x = Tensor::<1>::from_data([1.0, 5.0, 3.0], &Device::flex());
+/// let before = cumsum(x, exclusive(0)); // shape [3]
+/// assert_eq!(before.into_data().to_vec::<f32>().unwrap(), [0.0, 1.0, 6.0]);
+/// ```
+pub fn exclusive(axes: impl Into<ScanAxes>) -> ScanAxes {
+    ScanAxes { exclusive: true, ..axes.into() }
+}
+
+/// These axes, scanned from the last position to the first: the result at a position is that of
+/// the elements from it to the last one. Positions of extrema are still counted from the first.
+///
+/// ```
+/// # use burn_tensor::{Device, Tensor};
+/// use reduce_burn::scan::{cumsum, exclusive, reverse};
+///
+/// let x = Tensor::<1>::from_data([1.0, 5.0, 3.0], &Device::flex());
+/// let left = cumsum(x.clone(), reverse(0)); // shape [3]
+/// assert_eq!(left.into_data().to_vec::<f32>().unwrap(), [9.0, 8.0, 3.0]);
+/// let behind = cumsum(x, exclusive(reverse(0)));
+/// assert_eq!(behind.into_data().to_vec::<f32>().unwrap(), [8.0, 3.0, 0.0]);
+/// ```
+pub fn reverse(axes: impl Into<ScanAxes>) -> ScanAxes {
+    ScanAxes { reverse: true, ..axes.into() }
+}

@@ -51,6 +51,7 @@ pub use crate::{
     pair::PairReduction,
     quantization::Quantization,
     reduction::Reduction,
+    scanned::Scan,
     segmented::{GroupTensors, GroupTypes, Grouping, Members, SegmentNumbers, Segments},
     selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
@@ -67,6 +68,8 @@ pub(crate) type WithStatistics<B, const N: usize> = ([FloatTensor<B>; N], Vec<Fl
 pub enum Operation {
     /// A reduction of one tensor. [`Members`] of segments follow it if it has segments.
     Reduction(Reduction),
+    /// A scan of one tensor.
+    Scan(Scan),
     /// A reduction of two tensors.
     Pair(PairReduction),
     /// An application of a tensor and its operands, in that order. [`Members`] of segments follow
@@ -97,6 +100,7 @@ impl Operation {
     pub fn name(&self) -> &'static str {
         match self {
             Operation::Reduction(reduction) => reduction.operator().name(),
+            Operation::Scan(scan) => scan.name(),
             Operation::Pair(pair) => pair.function().name(),
             Operation::Application(application)
             | Operation::ApplicationWithStatistics(application) => application.function().name(),
@@ -119,6 +123,7 @@ impl Operation {
             Operation::Reduction(reduction) => {
                 of_one_shape(reduction.outputs(), reduction.output_shape())
             }
+            Operation::Scan(scan) => of_one_shape(scan.outputs(), scan.shape().clone()),
             Operation::Pair(pair) => of_one_shape(pair.outputs(), pair.output_shape()),
             Operation::Application(application) => floats(application.outputs()),
             Operation::ApplicationWithStatistics(application) => {
@@ -263,6 +268,13 @@ pub(crate) fn reduce<B: ReduceBackend>(
     reduction: &Reduction,
 ) -> Result<Results<B>, ReduceBurnError> {
     B::run(vec![tensor], Operation::Reduction(reduction.clone()))
+}
+
+pub(crate) fn scan<B: ReduceBackend>(
+    tensor: AnyTensor<B>,
+    scan: Scan,
+) -> Result<Results<B>, ReduceBurnError> {
+    B::run(vec![tensor], Operation::Scan(scan))
 }
 
 pub(crate) fn reduce_segments<B: ReduceBackend>(

@@ -36,6 +36,7 @@ use crate::{
     pair::PairReduction,
     quantization::Quantization,
     reduction::Reduction,
+    scanned::Scan,
     segmented::Segments,
     selection::{Selection, SelectionOutput},
     tensor::AnyTensor,
@@ -147,6 +148,13 @@ impl ReduceBackend for CubeBackend {
                     }?)
                 })
             }
+            Operation::Scan(scan) => {
+                let (_, dtype) = scan.input();
+                let input = described_tensor(&(dtype, scan.shape().clone()))?;
+                with_operator!(scan.operator(), scan.options(), operator => {
+                    Ok(described_scan(operator, &input, scan)?.check(&client)?)
+                })
+            }
             Operation::Pair(pair) => {
                 let ([(_, first), (_, second)], shapes) = (pair.inputs(), pair.input_shapes());
                 let first = described_tensor(&(first, shapes[0].clone()))?;
@@ -240,6 +248,11 @@ fn launch(
         Operation::Reduction(reduction) => {
             with_operator!(reduction.operator(), reduction.options(), operator => {
                 run(client, operator, inputs, reduction)
+            })
+        }
+        Operation::Scan(scan) => {
+            with_operator!(scan.operator(), scan.options(), operator => {
+                run_scan(client, operator, &inputs[0], scan)
             })
         }
         Operation::Pair(pair) => {
@@ -432,6 +445,30 @@ fn described<'a, O: Operator<Inputs = One>, T: Input>(
 ) -> Result<reduce_kernels::Reduction<'a, O, T>, ReduceBurnError> {
     let described = reduce(operator, input).over(reduction.axes()).keep_dims(reduction.keep_dims());
     with_types(described, reduction.outputs())
+}
+
+/// Launches a scan into new tensors.
+fn run_scan<O: Operator<Inputs = One>>(
+    client: &Client,
+    operator: O,
+    input: &TensorHandle,
+    scan: &Scan,
+) -> Result<Vec<TensorHandle>, ReduceBurnError> {
+    Ok(O::Results::into_list(described_scan(operator, input, scan)?.run(client)?))
+}
+
+/// The scan in the words of reduce-kernels.
+fn described_scan<'a, O: Operator<Inputs = One>, T: Input>(
+    operator: O,
+    input: &'a T,
+    scan: &Scan,
+) -> Result<reduce_kernels::scan::Scan<'a, O, T>, ReduceBurnError> {
+    let described = reduce_kernels::scan::scan(operator, input).over(scan.axes());
+    let described = if scan.is_exclusive() { described.exclusive() } else { described };
+    let described = if scan.is_reverse() { described.reverse() } else { described };
+    scan.outputs().into_iter().enumerate().try_fold(described, |described, (nth, (_, dtype))| {
+        Ok(described.nth_output_type(nth, element(dtype)?))
+    })
 }
 
 /// The loss in the words of reduce-kernels.

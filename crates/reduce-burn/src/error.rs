@@ -56,6 +56,12 @@ pub enum ReduceBurnError {
         /// Name of the operator.
         operator: &'static str,
     },
+    /// No function scans with the operator.
+    #[error("no function scans with `{operator}`")]
+    NoScan {
+        /// Name of the operator.
+        operator: &'static str,
+    },
     /// More elements are to be selected than the axis has.
     #[error("the {k} first of {len} elements were asked for")]
     TooFewElements {

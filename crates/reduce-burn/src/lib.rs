@@ -65,6 +65,12 @@
 //! The functions of [`segments`] reduce neighbouring elements of an axis in any numbers, and apply
 //! softmax to them: graphs of a batch, sentences that follow each other, events of users.
 //!
+//! # Scans
+//!
+//! The functions of [`scan`], such as [`scan::cumsum`], [`scan::cummax_with_positions`] and
+//! [`scan::logcumsumexp`], give the results at each position of axes, from either end, with or
+//! without the element at the position.
+//!
 //! # Selections
 //!
 //! [`top_k`] and [`bottom_k`] select elements along an axis, with their positions;
@@ -120,6 +126,8 @@ pub mod plans;
 mod quantization;
 pub mod quantize;
 mod reduction;
+pub mod scan;
+mod scanned;
 mod segmented;
 pub mod segments;
 mod selection;

@@ -54,6 +54,11 @@ impl<B: Backend> Operand<B> {
         Self(B::float_log(self.0))
     }
 
+    /// The logarithm of one more.
+    pub(crate) fn log_of_one_more(self) -> Self {
+        Self(B::float_log1p(self.0))
+    }
+
     pub(crate) fn sqrt(self) -> Self {
         Self(B::float_sqrt(self.0))
     }
@@ -86,6 +91,16 @@ impl<B: Backend> Operand<B> {
         Self(B::float_prod_dim(self.0, axis))
     }
 
+    /// The running sums along an axis.
+    pub(crate) fn running_sum(self, axis: usize) -> Self {
+        Self(B::float_cumsum(self.0, axis))
+    }
+
+    /// The running products along an axis.
+    pub(crate) fn running_product(self, axis: usize) -> Self {
+        Self(B::float_cumprod(self.0, axis))
+    }
+
     /// The backend's minimum along an axis, which stays with size 1.
     pub(crate) fn least(self, axis: usize) -> Self {
         Self(B::float_min_dim(self.0, axis))
@@ -98,6 +113,11 @@ impl<B: Backend> Operand<B> {
 
     pub(crate) fn equals_each(&self, other: Self) -> BoolTensor<B> {
         B::float_equal(self.0.clone(), other.0, self.bool_dtype())
+    }
+
+    /// Where the elements are above those of the other tensor.
+    pub(crate) fn is_above_each(&self, other: Self) -> BoolTensor<B> {
+        B::float_greater(self.0.clone(), other.0, self.bool_dtype())
     }
 
     pub(crate) fn equals(&self, value: f64) -> BoolTensor<B> {

@@ -36,7 +36,7 @@ impl Quantization {
     ) -> Result<Self, ReduceBurnError> {
         let shape = tensor.shape();
         let axes = axes.resolve(shape.num_dims())?;
-        let largest = largest(integers);
+        let (_, largest) = limits(integers);
         if !(most > 0.0 && most <= largest) {
             return Err(ReduceBurnError::Most { most, largest, dtype: integers.into() });
         }
@@ -81,16 +81,16 @@ impl Quantization {
     }
 }
 
-/// The largest integer of a type.
-fn largest(integers: IntDType) -> f64 {
+/// The least and the largest integer of a type, those of 64 bits rounded.
+pub(crate) fn limits(integers: IntDType) -> (f64, f64) {
     match integers {
-        IntDType::I64 => i64::MAX as f64,
-        IntDType::I32 => i32::MAX.into(),
-        IntDType::I16 => i16::MAX.into(),
-        IntDType::I8 => i8::MAX.into(),
-        IntDType::U64 => u64::MAX as f64,
-        IntDType::U32 => u32::MAX.into(),
-        IntDType::U16 => u16::MAX.into(),
-        IntDType::U8 => u8::MAX.into(),
+        IntDType::I64 => (i64::MIN as f64, i64::MAX as f64),
+        IntDType::I32 => (i32::MIN.into(), i32::MAX.into()),
+        IntDType::I16 => (i16::MIN.into(), i16::MAX.into()),
+        IntDType::I8 => (i8::MIN.into(), i8::MAX.into()),
+        IntDType::U64 => (0.0, u64::MAX as f64),
+        IntDType::U32 => (0.0, u32::MAX.into()),
+        IntDType::U16 => (0.0, u16::MAX.into()),
+        IntDType::U8 => (0.0, u8::MAX.into()),
     }
 }

@@ -43,12 +43,27 @@ impl Reduction {
         axes: &AxisList,
         keep_dims: bool,
     ) -> Result<Self, ReduceBurnError> {
+        let reduction = Self::described(operator, options, tensor, axes, keep_dims)?;
+        if reduction.geometry.reduces_nothing() && value_of_nothing(operator).is_none() {
+            return Err(ReduceBurnError::Empty { operator: operator.name() });
+        }
+        Ok(reduction)
+    }
+
+    /// A reduction of `tensor`, which may be one of no elements with any operator.
+    pub(crate) fn described<B: Backend>(
+        operator: OperatorName,
+        options: OperatorOptions,
+        tensor: &AnyTensor<B>,
+        axes: &AxisList,
+        keep_dims: bool,
+    ) -> Result<Self, ReduceBurnError> {
         if !takes(operator, tensor.kind()) {
             return Err(ReduceBurnError::Kind { operator: operator.name(), kind: tensor.kind() });
         }
         let input_shape = tensor.shape();
         let axes = axes.resolve(input_shape.num_dims())?;
-        let reduction = Self {
+        Ok(Self {
             operator,
             options,
             input: (tensor.kind(), tensor.dtype()),
@@ -56,11 +71,7 @@ impl Reduction {
             geometry: Geometry { input_shape, axes, keep_dims },
             segments: None,
             settings: get_device_settings::<B>(&tensor.device()),
-        };
-        if reduction.geometry.reduces_nothing() && value_of_nothing(operator).is_none() {
-            return Err(ReduceBurnError::Empty { operator: operator.name() });
-        }
-        Ok(reduction)
+        })
     }
 
     /// The reduction of each segment of the axis, in place of the whole axis. The results have the
@@ -154,6 +165,11 @@ impl Reduction {
     /// The axes that stay, in ascending order.
     pub(crate) fn kept_axes(&self) -> Vec<usize> {
         self.geometry.kept_axes()
+    }
+
+    /// The axes that stay, and then the others.
+    pub(crate) fn kept_first(&self) -> Vec<usize> {
+        [self.kept_axes(), self.axes().to_vec()].concat()
     }
 
     /// Number of elements of each result.

@@ -50,6 +50,43 @@ impl<B: Backend> AnyTensor<B> {
         }
     }
 
+    /// The tensor with its axes in another order.
+    pub(crate) fn permute(self, order: &[usize]) -> Self {
+        match self {
+            AnyTensor::Float(tensor) => AnyTensor::Float(B::float_permute(tensor, order)),
+            AnyTensor::Int(tensor) => AnyTensor::Int(B::int_permute(tensor, order)),
+            AnyTensor::Bool(tensor) => AnyTensor::Bool(B::bool_permute(tensor, order)),
+        }
+    }
+
+    /// The elements in another shape.
+    pub(crate) fn reshape(self, shape: Shape) -> Self {
+        match self {
+            AnyTensor::Float(tensor) => AnyTensor::Float(B::float_reshape(tensor, shape)),
+            AnyTensor::Int(tensor) => AnyTensor::Int(B::int_reshape(tensor, shape)),
+            AnyTensor::Bool(tensor) => AnyTensor::Bool(B::bool_reshape(tensor, shape)),
+        }
+    }
+
+    /// The elements in another order along an axis: from the last one to the first.
+    pub(crate) fn flip(self, axis: usize) -> Self {
+        match self {
+            AnyTensor::Float(tensor) => AnyTensor::Float(B::float_flip(tensor, &[axis])),
+            AnyTensor::Int(tensor) => AnyTensor::Int(B::int_flip(tensor, &[axis])),
+            AnyTensor::Bool(tensor) => AnyTensor::Bool(B::bool_flip(tensor, &[axis])),
+        }
+    }
+
+    /// The elements in another type of the same kind. Truth values stay as they are.
+    pub(crate) fn cast(self, dtype: DType) -> Self {
+        match self {
+            tensor if tensor.dtype() == dtype => tensor,
+            AnyTensor::Float(tensor) => AnyTensor::Float(B::float_cast(tensor, dtype.into())),
+            AnyTensor::Int(tensor) => AnyTensor::Int(B::int_cast(tensor, dtype.into())),
+            AnyTensor::Bool(tensor) => AnyTensor::Bool(tensor),
+        }
+    }
+
     /// The device that the tensor is on.
     pub fn device(&self) -> Device<B> {
         match self {

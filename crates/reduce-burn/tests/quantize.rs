@@ -5,7 +5,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use burn_tensor::{DType, Device, IntDType, Tensor, TensorData};
 use rand::{Rng, SeedableRng, rngs::StdRng};
-use reduce_burn::{backend::ReduceBurnError, quantize::quantize, *};
+use reduce_burn::{backend::ReduceBurnError, quantize::quantize};
 
 const SHAPE: [usize; 3] = [4, 6, 10];
 

@@ -6,6 +6,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod pair;
 pub(crate) mod quantization;
 pub(crate) mod reduction;
+pub(crate) mod scan;
 pub(crate) mod segments;
 pub(crate) mod selection;
 
@@ -38,6 +39,10 @@ pub(crate) fn run<B: ReduceBackend>(
         Operation::Reduction(reduction) => {
             let [tensor] = these(tensors);
             Ok(reduction::reduce(tensor, reduction))
+        }
+        Operation::Scan(scan) => {
+            let [tensor] = these(tensors);
+            Ok(scan::scan(tensor, scan))
         }
         Operation::Pair(pair) => {
             let [first, second] = these(tensors);

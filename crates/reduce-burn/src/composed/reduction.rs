@@ -4,7 +4,7 @@
 //! NaN and ties, the results here are those of docs/SEMANTICS.md.
 
 use burn_backend::{
-    Backend, DType, TensorMetadata, get_device_settings,
+    Backend, DType, TensorData, TensorMetadata, get_device_settings,
     tensor::{BoolTensor, Device, IntTensor},
 };
 use burn_tensor::{IntDType, Shape, kind::Kind};
@@ -22,33 +22,20 @@ pub(crate) fn reduce<B: Backend>(tensor: AnyTensor<B>, reduction: &Reduction) ->
         let value = value_of_nothing(reduction.operator()).unwrap_or(0.0);
         return of_nothing(value, &reduction.output_shape(), reduction.outputs(), &tensor.device());
     }
-    let order = [reduction.kept_axes(), reduction.axes().to_vec()].concat();
-    let rows = Shape::from([reduction.outputs_len(), reduction.len()]);
-    let columns = match tensor {
-        AnyTensor::Float(x) => {
-            let x = Operand::<B>(B::float_permute(x, &order));
-            of_floats(x.reshape(rows).wide(), reduction)
-        }
-        AnyTensor::Int(x) => {
-            of_ints::<B>(B::int_reshape(B::int_permute(x, &order), rows), reduction)
-        }
-        AnyTensor::Bool(x) => {
-            let x = B::bool_reshape(B::bool_permute(x, &order), rows);
-            vec![of_truths(x, reduction.operator())]
-        }
+    let columns = match in_rows(tensor, reduction) {
+        AnyTensor::Float(x) => of_floats(Operand::<B>(x).wide(), reduction),
+        AnyTensor::Int(x) => of_ints::<B>(x, reduction),
+        AnyTensor::Bool(x) => vec![of_truths(x, reduction.operator())],
     };
     let shape = reduction.output_shape();
-    let typed =
-        columns.into_iter().zip(reduction.outputs()).map(|(column, (_, dtype))| match column {
-            AnyTensor::Float(x) => {
-                AnyTensor::Float(Operand::<B>(x).reshape(shape.clone()).cast(dtype).0)
-            }
-            AnyTensor::Int(x) => {
-                AnyTensor::Int(B::int_cast(B::int_reshape(x, shape.clone()), dtype.into()))
-            }
-            AnyTensor::Bool(x) => AnyTensor::Bool(B::bool_reshape(x, shape.clone())),
-        });
-    typed.collect()
+    let typed = columns.into_iter().zip(reduction.outputs());
+    typed.map(|(column, (_, dtype))| column.reshape(shape.clone()).cast(dtype)).collect()
+}
+
+/// The tensor as a matrix with a row for each result.
+pub(super) fn in_rows<B: Backend>(tensor: AnyTensor<B>, reduction: &Reduction) -> AnyTensor<B> {
+    let rows = Shape::from([reduction.outputs_len(), reduction.len()]);
+    tensor.permute(&reduction.kept_first()).reshape(rows)
 }
 
 /// The results of a tensor without elements, which all are `value`.
@@ -61,6 +48,11 @@ pub(crate) fn of_nothing<B: Backend>(
     let results = outputs.into_iter().map(|(kind, dtype)| match kind {
         Kind::Float => {
             AnyTensor::Float(B::float_full(shape.clone(), value.into(), device, dtype.into()))
+        }
+        // burn-flex does not fill with a number that no i64 holds.
+        Kind::Int if dtype == DType::U64 && value > i64::MAX as f64 => {
+            let data = vec![value as u64; shape.num_elements()];
+            AnyTensor::Int(B::int_from_data(TensorData::new(data, shape.clone()), device))
         }
         Kind::Int => {
             AnyTensor::Int(B::int_full(shape.clone(), (value as i64).into(), device, dtype.into()))
@@ -188,7 +180,7 @@ fn of_truths<B: Backend>(x: BoolTensor<B>, operator: OperatorName) -> AnyTensor<
 }
 
 /// Burn adds up integers in their own type.
-fn at_least_32_bits<B: Backend>(x: IntTensor<B>) -> IntTensor<B> {
+pub(super) fn at_least_32_bits<B: Backend>(x: IntTensor<B>) -> IntTensor<B> {
     match x.dtype() {
         DType::I8 | DType::I16 => B::int_cast(x, IntDType::I32),
         DType::U8 | DType::U16 => B::int_cast(x, IntDType::U32),
@@ -242,7 +234,7 @@ fn first<B: Backend>(mask: BoolTensor<B>) -> IntTensor<B> {
     B::int_min_dim(B::int_mask_fill(positions, B::bool_not(mask), len.into()), 1)
 }
 
-fn without_nan<B: Backend>(x: Operand<B>, replacement: f64) -> Operand<B> {
+pub(super) fn without_nan<B: Backend>(x: Operand<B>, replacement: f64) -> Operand<B> {
     let is_nan = x.is_nan();
     x.fill(is_nan, replacement)
 }

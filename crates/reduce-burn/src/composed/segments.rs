@@ -4,7 +4,7 @@
 use core::iter;
 
 use burn_backend::{
-    Backend, TensorMetadata, get_device_settings,
+    Backend, DType, TensorMetadata, get_device_settings,
     tensor::{FloatTensor, IntTensor},
 };
 use burn_std::{Slice, reader::try_read_sync};
@@ -20,6 +20,7 @@ use crate::{
     },
     error::ReduceBurnError,
     operand::Operand,
+    quantization::limits,
     reduction::{Reduction, value_of_nothing},
     segmented::{Grouping, Members, SegmentNumbers, axis_of},
     tensor::AnyTensor,
@@ -98,7 +99,7 @@ pub(super) fn reduce<B: ReduceBackend>(
 }
 
 /// Whether a result is a position.
-fn is_position(operator: OperatorName, nth: usize) -> bool {
+pub(super) fn is_position(operator: OperatorName, nth: usize) -> bool {
     use OperatorName::{ArgMax, ArgMin, MaxWithIndex, MinWithIndex, NanArgMax, NanArgMin};
     match operator {
         ArgMin | ArgMax | NanArgMin | NanArgMax => nth == 0,
@@ -112,22 +113,28 @@ fn start<B: Backend>(
     of_segment: &Reduction,
     device: &burn_backend::tensor::Device<B>,
 ) -> Vec<AnyTensor<B>> {
-    use OperatorName::{Max, MaxWithIndex, Min, MinMax, MinWithIndex};
-
-    let extreme = |nth: usize| match (of_segment.operator(), nth) {
-        (Min | MinWithIndex | MinMax, 0) => f64::INFINITY,
-        (Max | MaxWithIndex, 0) | (MinMax, 1) => f64::NEG_INFINITY,
-        (operator, _) => value_of_nothing(operator).unwrap_or(f64::NAN),
-    };
     let outputs = of_segment.outputs().into_iter().enumerate().map(|(nth, output)| {
-        let value = match output.0 {
-            Kind::Float => extreme(nth),
-            _ => value_of_nothing(of_segment.operator()).unwrap_or(0.0),
-        };
+        let value = start_of(of_segment.operator(), nth, output);
         let shape = of_segment.output_shape();
         of_nothing::<B>(value, &shape, vec![output], device).remove(0)
     });
     outputs.collect()
+}
+
+/// The value with which an operator starts as its result number `nth`, and 0 as a position.
+pub(super) fn start_of(operator: OperatorName, nth: usize, (kind, dtype): (Kind, DType)) -> f64 {
+    use OperatorName::{Max, MaxWithIndex, Min, MinMax, MinWithIndex};
+
+    let (least, largest) = match kind {
+        Kind::Int => limits(dtype.into()),
+        _ => (f64::NEG_INFINITY, f64::INFINITY),
+    };
+    match (operator, nth) {
+        (Min | MinWithIndex | MinMax, 0) => largest,
+        (Max | MaxWithIndex, 0) | (MinMax, 1) => least,
+        (operator, _) if kind == Kind::Float => value_of_nothing(operator).unwrap_or(f64::NAN),
+        (operator, _) => value_of_nothing(operator).unwrap_or(0.0),
+    }
 }
 
 /// Runs an application of segments.
@@ -258,7 +265,12 @@ fn positions<B: Backend>(positions: IntTensor<B>, indices: IntTensor<B>) -> IntT
 }
 
 /// The elements of a tensor from number `from` of an axis up to number `until`.
-fn slice<B: Backend>(tensor: AnyTensor<B>, axis: usize, from: usize, until: usize) -> AnyTensor<B> {
+pub(super) fn slice<B: Backend>(
+    tensor: AnyTensor<B>,
+    axis: usize,
+    from: usize,
+    until: usize,
+) -> AnyTensor<B> {
     let shape = tensor.shape();
     let bounds = |of: usize| match of == axis {
         true => Slice::new(from as isize, Some(until as isize), 1),
@@ -273,7 +285,7 @@ fn slice<B: Backend>(tensor: AnyTensor<B>, axis: usize, from: usize, until: usiz
 }
 
 /// Tensors of one kind, of which there is one at least, behind each other along an axis.
-fn joined<B: Backend>(tensors: Vec<AnyTensor<B>>, axis: usize) -> AnyTensor<B> {
+pub(super) fn joined<B: Backend>(tensors: Vec<AnyTensor<B>>, axis: usize) -> AnyTensor<B> {
     let kind = tensors[0].kind();
     let (mut floats, mut ints, mut bools) = (Vec::new(), Vec::new(), Vec::new());
     for tensor in tensors {

@@ -7,6 +7,7 @@ pub(crate) mod cross_entropy;
 pub(crate) mod module;
 pub(crate) mod pair;
 pub(crate) mod quantization;
+pub(crate) mod scan;
 pub(crate) mod segments;
 pub(crate) mod selection;
 

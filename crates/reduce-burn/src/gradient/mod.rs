@@ -9,6 +9,7 @@
 pub(crate) mod application;
 pub(crate) mod cross_entropy;
 pub(crate) mod pair;
+pub(crate) mod scan;
 pub(crate) mod segments;
 pub(crate) mod selection;
 
@@ -359,31 +360,37 @@ impl Over {
 
     /// Zeros of the input's shape, with `values` at the positions in `index`.
     fn scattered<B: Backend>(&self, index: IntTensor<B>, values: Operand<B>) -> Operand<B> {
-        let shape = self.reduction.input_shape();
-        if let [axis] = *self.reduction.axes() {
-            let index = B::int_reshape(index, self.reduction.kept_shape());
-            let zeros = values.zeros_like(shape.clone());
-            return Operand(B::float_scatter(
-                axis,
-                zeros.0,
-                index,
-                values.0,
-                IndexingUpdateOp::Add,
-            ));
-        }
-        // A position counts over all reduced axes: one row for each result, and then the axes in
-        // their order.
-        let (outputs, len) = (self.reduction.outputs_len(), self.reduction.len());
-        let column = Shape::from([outputs, 1]);
-        let index = B::int_reshape(index, column.clone());
-        let zeros = values.zeros_like(Shape::from([outputs, len]));
-        let values = values.reshape(column).0;
-        let rows = B::float_scatter(1, zeros.0, index, values, IndexingUpdateOp::Add);
-        let kept_first = [self.reduction.kept_axes(), self.reduction.axes().to_vec()].concat();
-        let extents: Vec<usize> = kept_first.iter().map(|&axis| shape[axis]).collect();
-        let unordered = B::float_reshape(rows, Shape::from(extents));
-        Operand(B::float_permute(unordered, &inverse(&kept_first)))
+        let index = B::int_reshape(index, self.reduction.kept_shape());
+        scattered(&self.reduction, index, values)
     }
+}
+
+/// Zeros of the shape of a reduction's input, plus `values` at the positions in `index`, which
+/// count over the reduced axes. Both have the same shape, which along the other axes is that of the
+/// input.
+fn scattered<B: Backend>(
+    reduction: &Reduction,
+    index: IntTensor<B>,
+    values: Operand<B>,
+) -> Operand<B> {
+    let shape = reduction.input_shape();
+    let added = |axis, shape, index, values: Operand<B>| {
+        let zeros = values.zeros_like(shape);
+        B::float_scatter(axis, zeros.0, index, values.0, IndexingUpdateOp::Add)
+    };
+    if let [axis] = *reduction.axes() {
+        return Operand(added(axis, shape.clone(), index, values));
+    }
+    // One row for each result, and then the axes in their order.
+    let (outputs, len) = (reduction.outputs_len(), reduction.len());
+    let rows = Shape::from([outputs, values.0.shape().num_elements() / outputs]);
+    let kept_first = reduction.kept_first();
+    let index = B::int_reshape(B::int_permute(index, &kept_first), rows.clone());
+    let values = Operand::<B>(B::float_permute(values.0, &kept_first)).reshape(rows);
+    let rows = added(1, Shape::from([outputs, len]), index, values);
+    let extents: Vec<usize> = kept_first.iter().map(|&axis| shape[axis]).collect();
+    let unordered = B::float_reshape(rows, Shape::from(extents));
+    Operand(B::float_permute(unordered, &inverse(&kept_first)))
 }
 
 /// The results of a reduction in a backward pass.
