@@ -19,6 +19,7 @@ mod losses;
 mod pairs;
 mod plans;
 mod quantize;
+mod scans;
 mod segments;
 mod selections;
 #[cfg(feature = "fusion")]
@@ -62,8 +63,8 @@ macro_rules! suite {
             #[cfg(feature = "fusion")]
             use crate::streams;
             use crate::{
-                applications, clip, contract, gradients, losses, pairs, plans, quantize, segments,
-                selections, values,
+                applications, clip, contract, gradients, losses, pairs, plans, quantize, scans,
+                segments, selections, values,
             };
 
             fn device() -> Device {
@@ -103,6 +104,11 @@ macro_rules! suite {
                 selections_between_operations: selections::between_operations;
                 selections_that_are_wrong: selections::errors_before_launch;
                 segments: segments::values;
+                scans: scans::values;
+                scans_of_integers: scans::integers;
+                scans_at_the_edges: scans::edges;
+                scans_between_operations: scans::between_operations;
+                scans_that_are_wrong: scans::errors_before_launch;
                 clip_lists: clip::lists;
                 clip_types: clip::types;
                 clip_norms_that_are_not_finite: clip::norms_that_are_not_finite;
@@ -121,6 +127,7 @@ macro_rules! suite {
                 gradients_do_not_pass_quantisation: quantize::no_gradient;
                 gradients_of_selections: selections::gradients;
                 gradients_of_segments: segments::gradients;
+                gradients_of_scans: scans::gradients;
                 gradients_of_probabilities: selections::gradients_of_probabilities;
                 gradients_of_narrow_applications: applications::gradients_of_narrow_types;
                 gradients_of_narrow_pairs: pairs::gradients_of_narrow_types;
