@@ -6,7 +6,7 @@ use reduce_kernels::{
     by_name::{
         AppliedName, AppliedOptions, AppliedPairName, OperatorName, OperatorOptions, PairName,
         PairOptions, UnknownFunction, UnknownOperator, UnknownPair, UnknownPairFunction,
-        with_operator, with_pair,
+        UnknownScan, with_operator, with_pair,
     },
     operator::{Fields, InvalidParameter},
 };
@@ -14,8 +14,8 @@ use reduce_kernels::{
 /// The parameters of operators and functions. Each takes a few of them.
 #[derive(Clone, Debug, Args)]
 pub struct Parameters {
-    /// What var, std, mean_var, nanvar, nanstd, covariance and standardize subtract from the count
-    /// (NumPy's ddof). 0 if not given.
+    /// What var, std, mean_var, nanvar, nanstd, cumvar, cummean_var, covariance and standardize
+    /// subtract from the count (NumPy's ddof). 0 if not given.
     #[arg(long, visible_alias = "ddof", allow_negative_numbers = true)]
     pub correction: Option<f64>,
     /// The exponent of norm_p. 2 if not given.
@@ -111,6 +111,32 @@ impl Parameters {
         })
     }
 
+    /// Those of an operator, which a message calls `name`.
+    ///
+    /// # Errors
+    ///
+    /// Names a parameter that the operator does not take, or that is out of range.
+    pub fn operator(
+        &self,
+        name: &'static str,
+        operator: OperatorName,
+    ) -> Result<OperatorOptions, OperationError> {
+        use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
+        let takes: &[&str] = match operator {
+            Var | Std | MeanVar | NanVar | NanStd => &["correction"],
+            NormP => &["p"],
+            _ => &[],
+        };
+        self.check(name, takes)?;
+        let default = OperatorOptions::default();
+        let options = OperatorOptions {
+            correction: self.correction.unwrap_or(default.correction),
+            p: self.p.unwrap_or(default.p),
+        };
+        with_operator!(operator, options, operator => in_range(name, operator))?;
+        Ok(options)
+    }
+
     /// Refuses a parameter that `name` does not take: it is a mistake, and would have no effect.
     ///
     /// # Errors
@@ -121,6 +147,27 @@ impl Parameters {
             Some((option, _)) => Err(OperationError::Option { name, option }),
             None => Ok(()),
         }
+    }
+}
+
+/// Refuses parameters of an operator that are out of range.
+fn in_range<O: Operator>(name: &'static str, operator: O) -> Result<(), OperationError> {
+    let numbers = (O::PARAMETERS)(&operator);
+    numbers.map(drop).map_err(|invalid| OperationError::Parameter { name, invalid })
+}
+
+/// Refuses the first of these options of a program that is given: `name` does not take it.
+///
+/// # Errors
+///
+/// Names the option.
+pub fn refuse(
+    name: &'static str,
+    options: impl IntoIterator<Item = (&'static str, bool)>,
+) -> Result<(), OperationError> {
+    match options.into_iter().find(|&(_, given)| given) {
+        Some((option, _)) => Err(OperationError::Option { name, option }),
+        None => Ok(()),
     }
 }
 
@@ -224,6 +271,9 @@ pub enum OperationError {
     /// No function of two inputs has this name.
     #[error(transparent)]
     PairFunction(UnknownPairFunction),
+    /// No scan has this name.
+    #[error(transparent)]
+    Scan(UnknownScan),
     /// The second input of a function is missing.
     #[error("`{function}` takes two inputs: --{option} names the second")]
     FunctionNeedsSecond {
@@ -284,12 +334,10 @@ impl Operation {
         parameters: &Parameters,
         second: SecondInput,
     ) -> Result<Self, OperationError> {
-        let operation = match second.given {
-            false => Self::of_one(name, parameters, second.option)?,
-            true => Self::of_two(name, parameters, second.option)?,
-        };
-        operation.check()?;
-        Ok(operation)
+        match second.given {
+            false => Self::of_one(name, parameters, second.option),
+            true => Self::of_two(name, parameters, second.option),
+        }
     }
 
     /// The name of the operator.
@@ -315,43 +363,16 @@ impl Operation {
         }
     }
 
-    fn check(self) -> Result<(), OperationError> {
-        fn rule<O: Operator>(operator: O) -> Result<(), InvalidParameter> {
-            (O::PARAMETERS)(&operator).map(|_| ())
-        }
-        let checked = match self {
-            Operation::OfOne(operator, options) => {
-                with_operator!(operator, options, operator => rule(operator))
-            }
-            Operation::OfTwo(pair, options) => {
-                with_pair!(pair, options, operator => rule(operator))
-            }
-        };
-        checked.map_err(|invalid| OperationError::Parameter { name: self.name(), invalid })
-    }
-
     fn of_one(
         name: &str,
         parameters: &Parameters,
         option: &'static str,
     ) -> Result<Self, OperationError> {
-        use OperatorName::{MeanVar, NanStd, NanVar, NormP, Std, Var};
         let operator: OperatorName = name.parse().map_err(|unknown| match name.parse() {
             Ok(pair) => OperationError::NeedsSecond { pair, option },
             Err(_) => OperationError::Operator(unknown),
         })?;
-        let takes: &[&str] = match operator {
-            Var | Std | MeanVar | NanVar | NanStd => &["correction"],
-            NormP => &["p"],
-            _ => &[],
-        };
-        parameters.check(operator.name(), takes)?;
-        let default = OperatorOptions::default();
-        let options = OperatorOptions {
-            correction: parameters.correction.unwrap_or(default.correction),
-            p: parameters.p.unwrap_or(default.p),
-        };
-        Ok(Self::OfOne(operator, options))
+        Ok(Self::OfOne(operator, parameters.operator(operator.name(), operator)?))
     }
 
     fn of_two(
@@ -380,6 +401,7 @@ impl Operation {
             absolute: parameters.absolute.unwrap_or(default.absolute),
             relative: parameters.relative.unwrap_or(default.relative),
         };
+        with_pair!(pair, options, operator => in_range(pair.name(), operator))?;
         Ok(Self::OfTwo(pair, options))
     }
 }

@@ -2,7 +2,8 @@
 
 Every operator on every element type that NumPy has, in turn, over every subset of axes of arrays of rank 1
 to 5, in C and Fortran order and both byte orders; plain values, and values sprinkled with ties, zeros,
-infinities and NaN. NumPy computes in float64, or exactly for integers. Prints a line per failure, what
+infinities and NaN. Every third run is a scan instead of a reduction, of which some positions are compared
+with the reduction of the elements up to there, and all of them with NumPy's own scan where that is exact. NumPy computes in float64, or exactly for integers. Prints a line per failure, what
 the device lacks, and the number of comparisons last; needs NumPy, and is run by hand.
 """
 import collections, itertools, os, subprocess, sys, tempfile, warnings
@@ -15,6 +16,9 @@ TYPES = ["f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "?"]
 COMPUTED = {"f4": 2e-5, "f8": 1e-12}
 ROUNDED = {"f2": 1e-3, "f4": 1e-7, "f8": 3e-16}
 NAMES = {"f2": "f16", "f4": "f32", "f8": "f64", "i1": "i8", "i2": "i16", "i4": "i32", "i8": "i64", "u1": "u8", "u2": "u16", "u4": "u32", "u8": "u64", "?": "bool"}
+# The names of scans that are functions, and NumPy's own scans.
+FUNCTIONS = {"sum": "cumsum", "prod": "cumprod", "max": "cummax", "min": "cummin", "max_with_index": "cummax_with_positions", "min_with_index": "cummin_with_positions", "logsumexp": "logcumsumexp", "mean": "cummean", "var": "cumvar", "mean_var": "cummean_var", "all": "cumall", "any": "cumany"}
+ACCUMULATED = {"sum": np.cumsum, "prod": np.cumprod, "max": np.maximum.accumulate, "min": np.minimum.accumulate}
 CORRECTED = {"var", "std", "mean_var", "nanvar", "nanstd"}
 # What a device may lack; everything else that the program refuses is a failure.
 LACKS = ["has no", "needs functions"]
@@ -111,6 +115,26 @@ def expected(op, rows, ddof, p, result):
     raise ValueError(f"no comparison for {op}")
 
 
+def at_positions(rng, op, rows, way, ddof, p, result):
+    """The results of a scan at some positions: each position with what each result must be there."""
+    (exclusive, reverse), length, found = way, rows.shape[1], []
+    for place in sorted({0, length - 1, *rng.integers(length, size=3).tolist()}):
+        first, end = (place + exclusive, length) if reverse else (0, place + 1 - exclusive)
+        if first < end:
+            results = expected(op, rows[:, first:end], ddof, p, result)
+            for at in [0] if "arg" in op else [1] if "with_index" in op else []:
+                results[at].want += np.uint32(first)
+            found.append((place, results))
+    own = ACCUMULATED.get(op)
+    if own and (np.dtype(result).kind != "f" or op in ("max", "min")):
+        ordered = rows[:, ::-1] if reverse else rows
+        wide = own(ordered, axis=1, **({"dtype": result} if op in ("sum", "prod") else {}))
+        wide = wide[:, : length - exclusive]
+        wide = wide[:, ::-1] if reverse else wide
+        found.append((slice(0 if reverse else int(exclusive), length - 1 if reverse and exclusive else length), [Exact(wide)]))
+    return found
+
+
 def values(rng, dtype, op, shape, sprinkled):
     kind = np.dtype(dtype).kind
     if kind == "b":
@@ -175,9 +199,16 @@ def main():
                     np.save(source, array.astype(array.dtype.newbyteorder("<>"[rng.integers(2)]), order="K"))
                     kept = [axis for axis in range(len(shape)) if axis not in axes]
                     rows = array.transpose(kept + list(axes)).reshape(int(np.prod([shape[axis] for axis in kept])), -1)
-                    types = types_of(op, dtype, wanted)
-                    results = expected(op, rows, ddof, p, types[1])
-                    command = [PROGRAM, source, "--op", op, "--axes", ",".join(map(str, axes))]
+                    types, is_scan = types_of(op, dtype, wanted), count % 3 == 0
+                    # Of NaN alone, a position is 0 from either end.
+                    exclusive, reverse = rng.random() < 0.4 and rows.shape[1] > 1, rng.random() < 0.4 and "nanarg" not in op
+                    if is_scan:
+                        compared, keep = at_positions(rng, op, rows, (exclusive, reverse), ddof, p, types[1]), False
+                    else:
+                        compared = [(0, expected(op, rows, ddof, p, types[1]))]
+                    results = compared[0][1]
+                    command = [PROGRAM, source, *(["--scan", FUNCTIONS.get(op, op)] if is_scan else ["--op", op]), "--axes", ",".join(map(str, axes))]
+                    command += ["--exclusive"] * (is_scan and exclusive) + ["--reverse"] * (is_scan and reverse)
                     command += ["--output", ",".join(targets[: len(results)])] + ["--keepdims"] * keep
                     command += ["--ddof", str(ddof)] * (op in CORRECTED) + ["--p", str(p)] * (op == "norm_p")
                     command += (["--type", NAMES[wanted]] if wanted else []) + ["--backend", *BACKEND] * len(BACKEND)
@@ -191,15 +222,23 @@ def main():
                             print("FAILED", command, dtype, shape, said)
                         continue
                     want_shape = tuple((1 if axis in axes else shape[axis]) for axis in range(len(shape)) if keep or axis not in axes)
-                    for target, result in zip(targets, results):
+                    if is_scan:
+                        want_shape = shape
+                    for nth, target in enumerate(targets[: len(results)]):
                         found = np.load(target)
                         os.remove(target)
-                        if found.shape == want_shape and result.check(found.reshape(-1), types):
-                            passed += 1
-                            covered.add((op, dtype))
-                        else:
-                            failures += 1
-                            print("DIFFERS", op, dtype, shape, order, axes, "sprinkled" * sprinkled, command[4:], found.reshape(-1)[:8], found.dtype, result.want[:8], result.want.dtype)
+                        has_shape = found.shape == want_shape
+                        if is_scan and has_shape:
+                            found = found.transpose(kept + list(axes))
+                        found = found.reshape(len(rows), -1)
+                        for place, all_results in compared:
+                            result, part = all_results[nth], found[:, place]
+                            if has_shape and result.check(part, types):
+                                passed += 1
+                                covered.add((op, dtype))
+                            else:
+                                failures += 1
+                                print("DIFFERS", op, dtype, shape, order, axes, "sprinkled" * sprinkled, command[2:], place, part.reshape(-1)[:8], found.dtype, result.want.reshape(-1)[:8], result.want.dtype)
     for said, times in lacking.items():
         print(f"the device lacks, {times} times: {said}")
     print(f"{passed} results agree, {failures} fail, {sum(lacking.values())} of {count} runs refused; {len(covered)} of {len(ops) * len(TYPES)} pairs of operator and type compared")

@@ -11,10 +11,11 @@ use reduce_kernels::{
     normalize::Softmax,
     operator::One,
     planner::{
-        AppliedKind, Choice, OperatorClass, Plan, Problem, ScheduleKind, choose, choose_applied,
-        force,
+        AppliedKind, Choice, OperatorClass, Plan, Problem, ScanPlan, ScheduleKind, choose,
+        choose_applied, choose_scan, force, force_scan,
     },
     reduce,
+    scan::scan,
 };
 use serde_json::{Value, json};
 
@@ -181,6 +182,62 @@ fn applied_functions_are_planned() {
     let output = plan(words, &["--plan", &broken]);
     assert_eq!(output.status.code(), Some(1));
     assert!(String::from_utf8(output.stdout).unwrap().contains("\n  refused: "));
+}
+
+/// A scan is planned as a reduction is: by the name of a function or of an operator, with every
+/// schedule and with plans of the command line.
+#[test]
+fn scans_are_planned() {
+    let words = "--shape 4,1048576 --axis 1 --scan cumsum --device h200";
+    let device = Device::h200();
+    let input = TensorDescription::row_major(ElementType::F32, [4, 1 << 20]);
+    let problem = scan(Sum, &input).over(1).problem().unwrap();
+    let choice = choose_scan(&problem, &device).unwrap();
+    let said = text(words);
+    let has = |line: String| assert!(said.lines().any(|found| found == line), "{line}\n{said}");
+    has("scan with cumsum of f32 [4, 1048576] over axes [1] gives f32 on NVIDIA H200".into());
+    has("  reduced: 1048576, stride 1, of the output 1".into());
+    has(format!("plan: {}", choice.plan));
+    has(format!("expected: {}", choice.estimate));
+    for refusal in &choice.refused {
+        has(format!("not {refusal}"));
+    }
+    assert!(said.contains(&format!(" us: {} bytes at ", 2 * 4 * (4 << 20))), "{said}");
+    let with = |rest: &str| report(&format!("--shape 4,1048576 --axis 1 --device h200 {rest}"));
+    let told = with("--scan cumsum");
+    assert_eq!(told["choice"], as_read(&choice));
+    let way = (&told["scan"], &told["exclusive"], &told["reverse"]);
+    assert_eq!(way, (&json!("cumsum"), &json!(false), &json!(false)));
+    assert_eq!(with("--scan sum --exclusive --reverse")["choice"], told["choice"]);
+    let forced = ScheduleKind::ALL.map(|kind| force_scan(kind, &problem, &device));
+    let forced: Vec<ScanPlan> = forced.into_iter().filter_map(Result::ok).collect();
+    let every = with("--scan cumsum --every-schedule")["every_schedule"].clone();
+    let plans = every.as_array().unwrap().iter().map(|each| each["plan"].clone());
+    assert!(forced.len() > 1);
+    assert_eq!(plans.collect::<Vec<_>>(), forced.iter().map(as_read).collect::<Vec<_>>());
+
+    let slower = serde_json::to_string(&choice.runners_up[0].plan).unwrap();
+    let output = plan(words, &["--plan", &slower]);
+    let given = format!("given: {}\n  expected: ", choice.runners_up[0].plan);
+    assert!(String::from_utf8(output.stdout).unwrap().contains(&given));
+    let none = text("--shape 4,0 --scan cummax --device h200");
+    assert!(none.ends_with("\nplan: nothing to launch: the result has no elements\n"), "{none}");
+    for (rest, message) in [
+        ("--scan dot", "unknown scan `dot`: expected one of cumsum, cumprod,"),
+        ("--scan cumsum --second f32", "`cumsum` takes no --second"),
+        ("--scan cumsum --k 3", "`cumsum` takes no --k"),
+        ("--scan cumsum --p 3", "`cumsum` takes no --p"),
+        ("--scan cumsum --numerics reproducible", "at every position"),
+        ("--scan cummax --accumulate-in f64", "`max` of f32 cannot accumulate in f64"),
+        ("--op sum --exclusive", "`sum` takes no --exclusive"),
+        ("--op top_k --k 3 --reverse", "`top_k` takes no --reverse"),
+        ("--apply softmax --reverse", "`softmax` takes no --reverse"),
+    ] {
+        let output = plan(&format!("--shape 8 --device h200 {rest}"), &[]);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{rest}: {said}");
+        assert!(said.contains(message), "{rest}: {said}");
+    }
 }
 
 /// A selection is planned as a reduction is.

@@ -420,6 +420,110 @@ fn functions_are_applied_to_each_element() {
     assert!(said.contains("plan: ") && said.contains("not separately: slower"), "{said}");
 }
 
+/// A scan gives an array of the input's shape: that of a function by its name, or of any operator,
+/// from either end, with or without the element at each position.
+#[test]
+fn arrays_are_scanned_into_a_file() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (input, output) = (file("in.npy"), file("out.npy"));
+    // [[0, 1, 2], [3, 4, 5]].
+    array(&[2, 3], |i| i as f32).write(&input).unwrap();
+    let written = |rest: &str| {
+        let given = [text(&input), "--output", text(&output)];
+        let run = reduce(&[&given[..], &rest.split(' ').collect::<Vec<_>>()].concat());
+        assert!(run.status.success(), "{rest}: {}", String::from_utf8_lossy(&run.stderr));
+        Array::read(&output).unwrap()
+    };
+    let cases = [
+        ("--scan cumsum --axis 1", [0.0, 1.0, 3.0, 3.0, 7.0, 12.0]),
+        ("--scan sum --axes -1", [0.0, 1.0, 3.0, 3.0, 7.0, 12.0]),
+        ("--scan cumsum --axis 0", [0.0, 1.0, 2.0, 3.0, 5.0, 7.0]),
+        ("--scan cumsum", [0.0, 1.0, 3.0, 6.0, 10.0, 15.0]),
+        ("--scan cumsum --axis 1 --exclusive", [0.0, 0.0, 1.0, 0.0, 3.0, 7.0]),
+        ("--scan cumsum --axis 1 --reverse", [3.0, 3.0, 2.0, 12.0, 9.0, 5.0]),
+        ("--scan cumsum --axis 1 --exclusive --reverse", [3.0, 2.0, 0.0, 9.0, 5.0, 0.0]),
+        ("--scan cummax --axes 0,1 --reverse", [5.0; 6]),
+        ("--scan cumvar --axis 0 --ddof 0", [0.0, 0.0, 0.0, 2.25, 2.25, 2.25]),
+    ];
+    for (rest, expected) in cases {
+        assert_eq!(written(rest), array(&[2, 3], |i| expected[i]), "{rest}");
+    }
+    let norms = written("--scan norm_p --p 3").values();
+    assert!((norms[2].to_f64() - 9f64.cbrt()).abs() < 1e-5, "{norms:?}");
+    // Several results have a file each.
+    let outputs = format!("{},{}", text(&file("values.npy")), text(&file("positions.npy")));
+    let scan = ["--scan", "cummax_with_positions", "--axis", "1", "--json", "--output", &outputs];
+    let report = json(&[&[text(&input)], &scan[..]].concat());
+    assert_eq!(report["results"][1]["values"], serde_json::json!([0, 1, 2, 0, 1, 2]));
+    assert_eq!(Array::read(&file("values.npy")).unwrap(), Array::read(&input).unwrap());
+    assert_eq!(Array::read(&file("positions.npy")).unwrap().element, ElementType::U32);
+}
+
+/// What a scan tells: its name, the plan, why each other schedule was not taken, the bytes that it
+/// moves. Options that it does not take are named, before anything is launched or written.
+#[test]
+fn scans_are_explained() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = |name: &str| folder.path().join(name);
+    let (input, output) = (file("in.npy"), file("out.npy"));
+    array(&[64, 300], |_| 1.0).write(&input).unwrap();
+    let scan = [text(&input), "--scan", "cumsum", "--axis", "1"];
+    let report = json(&[&scan[..], &["--exclusive", "--json"]].concat());
+    assert_eq!((&report["scan"], &report["op"]), (&"cumsum".into(), &Value::Null));
+    assert_eq!((&report["exclusive"], &report["reverse"]), (&true.into(), &false.into()));
+    assert_eq!(report["output_shape"], serde_json::json!([64, 300]));
+    assert!(report["plan"]["units_per_output"].is_number(), "{report}");
+    let number = |key: &str| report[key].as_f64().unwrap();
+    let bytes = number("gigabytes_per_second") * number("microseconds") * 1e3;
+    assert!((bytes - 2.0 * 64.0 * 300.0 * 4.0).abs() < 1.0, "{report}");
+    let run = reduce(&[&scan[..], &["--reverse", "--explain"]].concat());
+    let said = String::from_utf8(run.stdout).unwrap();
+    let title = "reverse scan with cumsum of f32 [64, 300] over axes [1] gives f32 [64, 300]\n";
+    assert!(said.starts_with(title), "{said}");
+    assert!(said.contains("\nplan: scan by ") && said.contains("\nexpected: "), "{said}");
+    assert_eq!(said.matches("\nnot ").count(), 3, "every other schedule has its reason: {said}");
+
+    array(&[4, 0], |_| 0.0).write(&input).unwrap();
+    let report = json(&[&scan[..], &["--json"]].concat());
+    assert_eq!((&report["plan"], &report["values"]), (&Value::Null, &serde_json::json!([])));
+
+    array(&[4, 5], |i| i as f32).write(&input).unwrap();
+    for (rest, message) in [
+        ("--scan cumsums", "unknown scan `cumsums`: expected one of cumsum, cumprod, cummax,"),
+        ("--scan dot", "unknown scan `dot`: expected one of cumsum,"),
+        ("--scan cumsum --keepdims", "`cumsum` takes no --keepdims"),
+        ("--scan sum --with F", "`sum` takes no --with"),
+        ("--scan cumsum --block 5", "`cumsum` takes no --block"),
+        ("--scan cumsum --segments F", "`cumsum` takes no --segments"),
+        ("--scan cumsum --keys F --groups 2", "`cumsum` takes no --keys"),
+        ("--scan cumsum --k 3", "`cumsum` takes no --k"),
+        ("--scan cumsum --p 3", "`cumsum` takes no --p"),
+        ("--scan cumvar --ddof -1", "`cumvar`: correction is -1, but must be a finite number"),
+        ("--scan cumsum --type i4", "`cumsum` gives no integers of 4 bits"),
+        ("--scan cumsum --type i32", "`sum` of f32 cannot give i32"),
+        ("--scan cummax --accumulate-in f64", "`max` of f32 cannot accumulate in f64"),
+        ("--scan cumsum --axis 2", "axis 2 is out of range for a tensor of rank 2"),
+        ("--scan cumsum --numerics reproducible", "at every position"),
+        ("--scan cummax_with_positions", "`cummax_with_positions` gives 2 results per reduction"),
+        ("--scan cumsum --op sum", "cannot be used with"),
+        ("--scan cumsum --apply softmax", "cannot be used with"),
+        ("--op sum --exclusive", "`sum` takes no --exclusive"),
+        ("--op sum --block 5", "`sum` takes no --block"),
+        ("--op top_k --k 2 --reverse", "`top_k` takes no --reverse"),
+        ("--op median --block 5", "`median` takes no --block"),
+        ("--apply softmax --reverse", "`softmax` takes no --reverse"),
+    ] {
+        let mut arguments = vec![text(&input), "--output", text(&output)];
+        arguments.extend(rest.split(' ').map(|word| if word == "F" { text(&input) } else { word }));
+        let run = reduce(&arguments);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        assert_eq!(run.status.code(), Some(2), "{rest}: {said}");
+        assert!(said.contains(message), "{rest}: {said}");
+        assert!(!output.exists(), "{rest} left an output");
+    }
+}
+
 /// Blocks of rows become integers in one file, and their scales another.
 #[test]
 fn blocks_are_quantised_with_their_scales() {

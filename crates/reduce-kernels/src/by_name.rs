@@ -25,7 +25,7 @@ use core::{fmt, str::FromStr};
 
 use reduce_planner::ElementType;
 
-use crate::quantize::Quantize;
+use crate::{quantize::Quantize, scan::FUNCTIONS};
 
 #[doc(hidden)]
 pub use crate::two_inputs::pair_operators;
@@ -350,3 +350,81 @@ macro_rules! with_applied_pair {
 }
 
 pub use with_applied_pair;
+
+/// The name of a scan: that of a function of [`scan`](mod@crate::scan), or that of any operator of
+/// one input.
+///
+/// ```
+/// use reduce_kernels::{
+///     ElementType, TensorDescription,
+///     by_name::{OperatorName, OperatorOptions, ScanName, with_operator},
+///     scan::scan,
+/// };
+///
+/// let x = TensorDescription::row_major(ElementType::I32, [8, 1024]);
+/// let name: ScanName = "cumsum".parse()?;
+/// assert_eq!(name.operator(), OperatorName::Sum);
+/// let elements = with_operator!(name.operator(), OperatorOptions::default(), operator => {
+///     scan(operator, &x).over(1).problem()?.elements()
+/// });
+/// assert_eq!(elements, 8192);
+/// assert_eq!("norm_l2".parse::<ScanName>()?.operator(), OperatorName::NormL2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ScanName {
+    name: &'static str,
+    operator: OperatorName,
+}
+
+impl ScanName {
+    /// The name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        self.name
+    }
+
+    /// The operator that scans.
+    #[must_use]
+    pub const fn operator(self) -> OperatorName {
+        self.operator
+    }
+
+    /// Each function.
+    pub fn functions() -> impl Iterator<Item = Self> {
+        FUNCTIONS.iter().map(|&(name, operator)| Self { name, operator })
+    }
+
+    /// The names of all functions, separated by commas.
+    #[must_use]
+    pub fn names() -> String {
+        Self::functions().map(Self::name).collect::<Vec<_>>().join(", ")
+    }
+}
+
+impl fmt::Display for ScanName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name)
+    }
+}
+
+/// The error for a name that no [`ScanName`] has.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unknown scan `{0}`: expected one of {functions}; or an operator, one of {operators}",
+    functions = ScanName::names(),
+    operators = OperatorName::names()
+)]
+pub struct UnknownScan(String);
+
+impl FromStr for ScanName {
+    type Err = UnknownScan;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        if let Some(function) = ScanName::functions().find(|function| function.name == name) {
+            return Ok(function);
+        }
+        let operator: OperatorName = name.parse().map_err(|_| UnknownScan(name.to_owned()))?;
+        Ok(Self { name: operator.name(), operator })
+    }
+}

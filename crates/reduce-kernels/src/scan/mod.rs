@@ -38,6 +38,7 @@ use crate::{
         },
     },
     input::{Input, alignment_of},
+    one_input::OperatorName,
     operator::{Arity, Map, Mapped, One, Operator},
     operators::{
         All, Any, LogSumExp, Max, MaxWithIndex, Mean, MeanVar, Min, MinWithIndex, Prod, Sum, Var,
@@ -368,7 +369,7 @@ impl<'a, O: Operator<Inputs = One>> Scan<'a, O, TensorHandle> {
 macro_rules! functions {
     ($(
         $(#[$doc:meta])*
-        $name:ident($operator:expr $(, $parameter:ident: $type:ty)?) -> $result:ty;
+        $name:ident: $operator:ident { $($parameter:ident)? } -> $result:ty;
     )*) => {$(
         $(#[$doc])*
         ///
@@ -394,39 +395,44 @@ macro_rules! functions {
             client: &Client,
             input: &TensorHandle,
             axes: impl Into<Axes>,
-            $($parameter: $type,)?
+            $($parameter: f64,)?
         ) -> Result<$result, ReduceError> {
-            scan($operator, input).over(axes).run(client)
+            scan($operator { $($parameter)? }, input).over(axes).run(client)
         }
-    )*};
+    )*
+
+    /// The name of each function, and the operator that it scans with.
+    pub(crate) const FUNCTIONS: &[(&str, OperatorName)] =
+        &[$((stringify!($name), OperatorName::$operator)),*];
+    };
 }
 
 functions! {
     /// Running sums. Sums of integers wrap.
-    cumsum(Sum) -> TensorHandle;
+    cumsum: Sum {} -> TensorHandle;
     /// Running products. Products of integers wrap.
-    cumprod(Prod) -> TensorHandle;
+    cumprod: Prod {} -> TensorHandle;
     /// Running maxima: NaN from the first NaN on.
-    cummax(Max) -> TensorHandle;
+    cummax: Max {} -> TensorHandle;
     /// Running minima: NaN from the first NaN on.
-    cummin(Min) -> TensorHandle;
+    cummin: Min {} -> TensorHandle;
     /// Running maxima and their positions, in this order. The position is that of the first NaN if
     /// there is one, otherwise the first of equal elements.
-    cummax_with_positions(MaxWithIndex) -> (TensorHandle, TensorHandle);
+    cummax_with_positions: MaxWithIndex {} -> (TensorHandle, TensorHandle);
     /// Running minima and their positions, in this order. The position is that of the first NaN if
     /// there is one, otherwise the first of equal elements.
-    cummin_with_positions(MinWithIndex) -> (TensorHandle, TensorHandle);
+    cummin_with_positions: MinWithIndex {} -> (TensorHandle, TensorHandle);
     /// Running logarithms of the sum of exponentials, without overflow.
-    logcumsumexp(LogSumExp) -> TensorHandle;
+    logcumsumexp: LogSumExp {} -> TensorHandle;
     /// Running means. Means of integers are floating point.
-    cummean(Mean) -> TensorHandle;
+    cummean: Mean {} -> TensorHandle;
     /// Running variances: the sum of squared differences from the mean, divided by the number of
     /// elements so far less `correction`. The first is NaN with a correction of 1.
-    cumvar(Var { correction }, correction: f64) -> TensorHandle;
+    cumvar: Var { correction } -> TensorHandle;
     /// Running means and variances, in this order; see [`cumvar`] for `correction`.
-    cummean_var(MeanVar { correction }, correction: f64) -> (TensorHandle, TensorHandle);
+    cummean_var: MeanVar { correction } -> (TensorHandle, TensorHandle);
     /// Whether all elements so far are nonzero. NaN is nonzero.
-    cumall(All) -> TensorHandle;
+    cumall: All {} -> TensorHandle;
     /// Whether any element so far is nonzero. NaN is nonzero.
-    cumany(Any) -> TensorHandle;
+    cumany: Any {} -> TensorHandle;
 }

@@ -1,21 +1,20 @@
-//! The reduction, or the application of one, that the command line describes.
+//! The reduction, the application of one, or the scan that the command line describes.
 
 use std::collections::BTreeMap;
 
-use reduce_examples::{AppliedFunction, Operation, with_function};
+use reduce_examples::{AppliedFunction, Function, Operation, Scanned, with_function};
 use reduce_kernels::{
     Axes, ElementType, Operator, ReduceError, Reduction, TensorDescription,
     by_name::{AppliedOptions, with_operator, with_pair},
     normalize::AppliedReduction,
     operator::{Apply, Arity, Fields},
     pairs::reduce_pair,
-    planner::{AppliedProblem, Problem, TopKProblem, row_major_strides},
+    planner::{AppliedProblem, Problem, ScanProblem, TopKProblem, row_major_strides},
     reduce,
+    scan::scan,
     top_k::{Over, largest},
 };
 use serde::Serialize;
-
-use crate::report::Function;
 
 /// The name of selections.
 pub(crate) const TOP_K: &str = "top_k";
@@ -51,6 +50,8 @@ pub(crate) enum Work {
     Reduction(Operation),
     /// A function of each slice that gives an array of the input's shape.
     Application(AppliedFunction, AppliedOptions),
+    /// The results at each position.
+    Scan(Scanned),
     /// The selection of so many elements of each slice.
     Selection(usize),
     /// The input with a number in place of all but so many elements of each slice.
@@ -63,13 +64,14 @@ impl Work {
         match self {
             Work::Reduction(operation) => operation.name(),
             Work::Application(function, _) => function.name(),
+            Work::Scan(scanned) => scanned.name.name(),
             Work::Selection(_) => TOP_K,
             Work::Mask(..) => TOP_K_MASK,
         }
     }
 }
 
-/// A reduction, or the application of one.
+/// A reduction, the application of one, or a scan.
 pub(crate) struct Described {
     pub(crate) work: Work,
     /// The parameters on the command line, each by the name of its option.
@@ -87,8 +89,9 @@ impl Described {
     /// What is computed.
     pub(crate) fn function(&self) -> Function {
         match self.work {
-            Work::Application(..) => Function::Apply(self.work.name()),
-            _ => Function::Op(self.work.name()),
+            Work::Application(..) => Function::Apply { apply: self.work.name() },
+            Work::Scan(scanned) => scanned.function(),
+            _ => Function::Op { op: self.work.name() },
         }
     }
 
@@ -119,6 +122,15 @@ impl Described {
             }
             None => applied.problems(),
         }
+    }
+
+    /// The canonical problem of a scan.
+    pub(crate) fn scan(&self, scanned: Scanned) -> Result<ScanProblem, ReduceError> {
+        let input = self.input.description();
+        with_operator!(scanned.name.operator(), scanned.options, operator => {
+            let scan = scan(operator, &input);
+            scanned.described(scan, &self.axes, self.output_type, self.accumulate_in).problem()
+        })
     }
 
     /// The canonical problem of the selection of `k` elements, or of their probabilities.

@@ -1,4 +1,4 @@
-//! Shows how a reduction, or the application of one, would run on a device that need not be
+//! Shows how a reduction, the application of one, or a scan would run on a device that need not be
 //! present.
 
 mod described;
@@ -13,13 +13,14 @@ use std::{
 use clap::Parser;
 use reduce_examples::{
     AppliedFunction, AxesArgument, AxisError, Operation, OperationError, OverArgument, Parameters,
-    SecondInput,
+    ScanArguments, SecondInput, refuse,
 };
 use reduce_kernels::{
     Device, ElementType, ReduceError,
     by_name::{AppliedName, AppliedPairName, OperatorName, PairName},
     planner::{
-        Explained, Plan, PlanError, Planned, Problem, ScheduleKind, TopKPlan, TopKProblem, force,
+        Explained, PlanError, Planned, Problem, ScheduleKind, TopKPlan, TopKProblem, force,
+        force_scan,
     },
     plans::{Numerics, use_numerics},
 };
@@ -32,11 +33,12 @@ use serde::{Serialize, de::DeserializeOwned};
 
 use crate::{
     described::{Described, TOP_K, TOP_K_MASK, Tensor, Work},
-    report::{Estimated, Given, Report},
+    report::{Canonical, Estimated, Given, Report},
 };
 
 /// Prints the plan of a reduction and the reasons for it, or that of a function such as softmax
-/// that applies the results of a reduction to its elements. It needs no GPU and no data.
+/// that applies the results of a reduction to its elements, or that of a scan, which has the
+/// results at each position. It needs no GPU and no data.
 ///
 /// It says which plan the library would run, what that should take and why, how far that is from
 /// the floor (one launch and every byte once), why each other schedule was refused, and which plans
@@ -57,8 +59,8 @@ struct Arguments {
     /// The stride of each axis in elements, 0 to repeat elements. Row-major if not given.
     #[arg(long, value_delimiter = ',')]
     strides: Option<Vec<usize>>,
-    /// The axes to reduce, such as 0,2; negative ones count from the end.
-    #[arg(long, default_value = "all", allow_hyphen_values = true)]
+    /// The axes to reduce or to scan, such as 0,2; negative ones count from the end.
+    #[arg(long, visible_alias = "axis", default_value = "all", allow_hyphen_values = true)]
     axes: AxesArgument,
     #[arg(
         long = "type",
@@ -69,7 +71,7 @@ struct Arguments {
     element: ElementType,
     #[arg(
         long,
-        required_unless_present_any = ["apply", "print_device"],
+        required_unless_present_any = ["apply", "scan", "print_device"],
         help = format!(
             "The operator: one of {}; with --second, one of {}; for selections, {TOP_K} and \
              {TOP_K_MASK}",
@@ -89,6 +91,8 @@ struct Arguments {
         )
     )]
     apply: Option<String>,
+    #[command(flatten)]
+    scans: ScanArguments,
     /// The type of a second input, for an operator or a function of two.
     #[arg(long, value_name = "TYPE")]
     second: Option<ElementType>,
@@ -204,7 +208,25 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
                 results: problem.results(),
                 bytes: problem.bytes(),
                 launches: problem.outputs() > 0,
-                every_schedule: arguments.every_schedule.then(|| every_schedule(&problem, &device)),
+                output: None,
+                every_schedule: arguments
+                    .every_schedule
+                    .then(|| every_schedule(&problem, &device, force)),
+            };
+            tell(arguments, &described, &device, &problem, shown)
+        }
+        Work::Scan(scanned) => {
+            let problem = described.scan(scanned)?;
+            let of_row = problem.problem();
+            let shown = Shown {
+                problem: of_row,
+                results: of_row.results(),
+                bytes: problem.bytes(),
+                launches: !problem.is_empty(),
+                output: Some(problem.output().reduced.clone()),
+                every_schedule: arguments
+                    .every_schedule
+                    .then(|| every_schedule(&problem, &device, force_scan)),
             };
             tell(arguments, &described, &device, &problem, shown)
         }
@@ -221,11 +243,13 @@ fn run(arguments: &Arguments) -> Result<bool, Stop> {
         Work::Application(function, options) => {
             let problems = described.applied(function, options)?;
             let applied = &problems.0;
+            let reduced = applied.problem().reduced();
             let shown = Shown {
                 problem: applied.problem(),
                 results: applied.problem().results(),
                 bytes: applied.bytes(),
                 launches: applied.elements() > 0,
+                output: Some(reduced.iter().map(|dim| dim.position_stride).collect()),
                 every_schedule: None,
             };
             tell(arguments, &described, &device, &problems, shown)
@@ -243,6 +267,8 @@ struct Shown<'a, P> {
     bytes: u64,
     /// Whether there is something to launch.
     launches: bool,
+    /// The strides of the reduced dimensions in the output, if it has them.
+    output: Option<Vec<usize>>,
     every_schedule: Option<Vec<Estimated<P>>>,
 }
 
@@ -253,6 +279,7 @@ impl<'a> Shown<'a, TopKPlan> {
             results,
             bytes: problem.bytes(),
             launches: problem.output_span() > 0,
+            output: None,
             every_schedule: None,
         }
     }
@@ -271,7 +298,7 @@ where
     K::Plan: Serialize + DeserializeOwned,
     <K::Plan as Explained>::Refusal: Serialize,
 {
-    let Shown { problem, results, bytes, launches, every_schedule } = shown;
+    let Shown { problem, results, bytes, launches, output, every_schedule } = shown;
     let choice = match launches {
         true => {
             let choice = planned.choose(device)?;
@@ -288,8 +315,8 @@ where
     }
     let may_run = given.iter().all(Given::may_run);
     let every_schedule = every_schedule.filter(|_| launches);
-    let report =
-        Report::new(described, (problem, results, bytes), device, choice, every_schedule, given);
+    let canonical = Canonical::new(problem, results, bytes, output.as_deref());
+    let report = Report::new(described, canonical, device, choice, every_schedule, given);
     match arguments.json {
         true => say(serde_json::to_string(&report)?)?,
         false => say(&report)?,
@@ -297,17 +324,23 @@ where
     Ok(may_run)
 }
 
-/// The plan of every schedule that applies.
-fn every_schedule(problem: &Problem, device: &Device) -> Vec<Estimated<Plan>> {
+/// The plan of every schedule that applies, each as `force` makes it.
+fn every_schedule<K: Planned>(
+    problem: &K,
+    device: &Device,
+    force: impl Fn(ScheduleKind, &K, &Device) -> Result<K::Plan, PlanError>,
+) -> Vec<Estimated<K::Plan>> {
     let plans = ScheduleKind::ALL.into_iter().filter_map(|kind| {
         let plan = force(kind, problem, device).ok()?;
-        Some(Estimated::new(plan, plan.to_string(), plan.estimate(problem, device)))
+        let estimate = problem.estimate(&plan, device).ok()?;
+        let sentence = plan.to_string();
+        Some(Estimated::new(plan, sentence, estimate))
     });
     plans.collect()
 }
 
 impl Arguments {
-    /// What `--op` or `--apply` names. Options that it does not have are a mistake.
+    /// What `--op`, `--apply` or `--scan` names. Options that it does not have are a mistake.
     fn work(&self) -> Result<Work, Stop> {
         match self.op.as_deref() {
             Some(TOP_K) => return self.selection(TOP_K),
@@ -315,12 +348,15 @@ impl Arguments {
             _ => {}
         }
         let work = self.other_work()?;
+        if !matches!(work, Work::Scan(_)) {
+            refuse(work.name(), self.scans.given())?;
+        }
         let given = [
             ("k", self.k.is_some()),
             ("probabilities", self.probabilities.is_some()),
             ("fill", self.fill.is_some()),
         ];
-        refuse(work.name(), &given)?;
+        refuse(work.name(), given)?;
         Ok(work)
     }
 
@@ -336,7 +372,8 @@ impl Arguments {
             ("probabilities", self.probabilities.is_some() && is_mask),
             ("fill", self.fill.is_some() && !is_mask),
         ];
-        refuse(name, &others)?;
+        refuse(name, others)?;
+        refuse(name, self.scans.given())?;
         let k = self.k.ok_or(Stop::Needs { name, option: "k" })?;
         Ok(match is_mask {
             true => Work::Mask(k, self.fill.unwrap_or(f32::NEG_INFINITY)),
@@ -344,8 +381,12 @@ impl Arguments {
         })
     }
 
-    /// A reduction, or an application of one.
+    /// A scan, a reduction, or an application of one.
     fn other_work(&self) -> Result<Work, Stop> {
+        if let Some(scanned) = self.scans.scanned(&self.parameters)? {
+            refuse(scanned.name.name(), [("second", self.second.is_some())])?;
+            return Ok(Work::Scan(scanned));
+        }
         let second = SecondInput { option: "second", given: self.second.is_some() };
         if let Some(name) = &self.apply {
             let function = AppliedFunction::new(name, second)?;
@@ -378,14 +419,6 @@ impl Arguments {
             output_type: self.output_type,
             accumulate_in: self.accumulate_in,
         })
-    }
-}
-
-/// Refuses the first option that is given.
-fn refuse(name: &'static str, options: &[(&'static str, bool)]) -> Result<(), OperationError> {
-    match options.iter().find(|&&(_, given)| given) {
-        Some(&(option, _)) => Err(OperationError::Option { name, option }),
-        None => Ok(()),
     }
 }
 

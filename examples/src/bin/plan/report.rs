@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use reduce_examples::Function;
 use reduce_kernels::{
     Device, ElementType,
     planner::{Choice, Direction, Estimate, Explained, Planned, Problem},
@@ -43,19 +44,9 @@ pub(crate) struct Report<'a, P: Explained> {
     given: Vec<Given<P>>,
 }
 
-/// What is computed.
-#[derive(Clone, Copy, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum Function {
-    /// The operator of a reduction.
-    Op(&'static str),
-    /// A function that results are applied with.
-    Apply(&'static str),
-}
-
 /// The problem in canonical form.
 #[derive(Serialize)]
-struct Canonical {
+pub(crate) struct Canonical {
     results: Vec<ElementType>,
     direction: Direction,
     outputs: usize,
@@ -88,7 +79,7 @@ struct Reduced {
     /// Of a reduction.
     #[serde(skip_serializing_if = "Option::is_none")]
     position_stride: Option<usize>,
-    /// Of an application.
+    /// Of an application or a scan.
     #[serde(skip_serializing_if = "Option::is_none")]
     output_stride: Option<usize>,
 }
@@ -145,7 +136,14 @@ impl<P> Estimated<P> {
 }
 
 impl Canonical {
-    fn new((problem, results, bytes): (&Problem, &[ElementType], u64), is_applied: bool) -> Self {
+    /// A problem with the types of its results and the bytes that must move. `output` has the
+    /// strides of the reduced dimensions in the output, if it has them.
+    pub(crate) fn new(
+        problem: &Problem,
+        results: &[ElementType],
+        bytes: u64,
+        output: Option<&[usize]>,
+    ) -> Self {
         let second = problem.second().map(|second| second.strides());
         let kept = problem.kept().iter().enumerate().map(|(nth, dim)| Kept {
             extent: dim.extent,
@@ -157,8 +155,8 @@ impl Canonical {
             extent: dim.extent,
             stride: dim.stride,
             second_stride: second.map(|strides| strides.reduced[nth]),
-            position_stride: (!is_applied).then_some(dim.position_stride),
-            output_stride: is_applied.then_some(dim.position_stride),
+            position_stride: output.is_none().then_some(dim.position_stride),
+            output_stride: output.map(|strides| strides[nth]),
         });
         Self {
             results: results.to_vec(),
@@ -188,28 +186,26 @@ impl DeviceFloor {
 }
 
 impl<'a, P: Explained> Report<'a, P> {
-    /// The problem comes with the types of its results and the bytes that must move, and the choice
-    /// with a sentence about it.
+    /// The choice comes with a sentence about it.
     pub(crate) fn new(
         described: &'a Described,
-        problem: (&Problem, &[ElementType], u64),
+        problem: Canonical,
         device: &'a Device,
         choice: Option<(Choice<P>, String)>,
         every_schedule: Option<Vec<Estimated<P>>>,
         given: Vec<Given<P>>,
     ) -> Self {
-        let floor = DeviceFloor::new(problem.2, device);
+        let floor = DeviceFloor::new(problem.bytes, device);
         let (choice, plan_in_words) = choice.unzip();
-        let function = described.function();
         let expected = choice.as_ref().map(Choice::expected_microseconds);
         Self {
-            function,
+            function: described.function(),
             parameters: &described.parameters,
             probabilities: described.probabilities,
             input: &described.input,
             second: described.second.as_ref(),
             axes: &described.axes,
-            problem: Canonical::new(problem, matches!(function, Function::Apply(_))),
+            problem,
             device: &device.name,
             plan_in_words: plan_in_words
                 .unwrap_or_else(|| "nothing to launch: the result has no elements".into()),
@@ -226,8 +222,7 @@ impl<'a, P: Explained> Report<'a, P> {
 impl<P: Explained + fmt::Display + Serialize> fmt::Display for Report<'_, P> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { function, input: Tensor { dtype, shape, .. }, axes, problem, device, .. } = self;
-        let (Function::Op(name) | Function::Apply(name)) = function;
-        write!(f, "{name} of {dtype} {shape:?}")?;
+        write!(f, "{function} of {dtype} {shape:?}")?;
         if let Some(Tensor { dtype, shape, .. }) = self.second {
             write!(f, " and {dtype} {shape:?}")?;
         }

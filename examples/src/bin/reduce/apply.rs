@@ -3,8 +3,7 @@
 use std::io;
 
 use reduce_examples::{
-    AppliedFunction, Array, Number, OperationError, ResultError, SecondInput, download,
-    with_function,
+    AppliedFunction, Array, Number, ResultError, SecondInput, download, refuse, with_function,
 };
 use reduce_kernels::{
     Axes, ElementType, Input, Operator, ReduceError, TensorDescription,
@@ -40,15 +39,14 @@ impl Arguments {
             }
         }
         self.check_no_selection(function.name())?;
+        refuse(function.name(), self.scans.given())?;
         let others = [
             ("keepdims", self.keepdims),
             ("accumulate", self.accumulate.is_some()),
             // Blocks of the second input would have to be those of the first.
             ("block", self.block.is_some() && second.given),
         ];
-        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
-            return Err(OperationError::Option { name: function.name(), option }.into());
-        }
+        refuse(function.name(), others)?;
         let (outputs, results) = counts_of(function, options);
         let most = if self.output.len() > outputs { outputs + results } else { outputs };
         self.check_files(function.name(), most)?;

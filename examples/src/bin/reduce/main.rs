@@ -1,4 +1,4 @@
-//! Reduces an array from a file on a GPU.
+//! Reduces or scans an array from a file on a GPU.
 
 mod apply;
 mod select;
@@ -10,24 +10,25 @@ use std::{
 
 use clap::Parser;
 use reduce_examples::{
-    AppliedFunction, Array, ArrayError, AxesArgument, Number, Operation, OperationError,
-    Parameters, ResultError, SecondInput, download,
+    AppliedFunction, Array, ArrayError, AxesArgument, Function, Number, Operation, OperationError,
+    Parameters, ResultError, ScanArguments, Scanned, SecondInput, download, refuse,
 };
 use reduce_kernels::{
-    Axes, ElementType, Operator, Reduction,
+    Axes, ElementType, Operator, ReduceError, Reduction,
     by_name::{
         AppliedName, AppliedOptions, AppliedPairName, OperatorName, PairName, with_operator,
         with_pair,
     },
     cubecl::{future, prelude::*, std::tensor::TensorHandle},
-    operator::Arity,
+    operator::{Arity, One},
     pairs::reduce_pair,
     planner::{
-        Choice, Estimate, Plan, Refusal, ScheduleKind, SegmentsPlan, UnknownElementType,
+        AnyPlan, Choice, Estimate, Explained, Refusal, ScheduleKind, UnknownElementType,
         reduced_axes,
     },
     plans::{Numerics, use_numerics},
     reduce,
+    scan::{Scan, scan},
     segments::{SegmentedReduction, group_by_keys},
     storage_type,
 };
@@ -44,7 +45,7 @@ const MOST_SHOWN: usize = 64;
 /// Runs, of which the median's time counts; one more before them compiles the kernels.
 const RUNS: usize = 5;
 
-/// Reduces an array in NumPy's .npy format on a GPU and says how.
+/// Reduces or scans an array in NumPy's .npy format on a GPU and says how.
 #[derive(Parser)]
 #[command(version)]
 struct Arguments {
@@ -53,7 +54,7 @@ struct Arguments {
     input: PathBuf,
     #[arg(
         long,
-        required_unless_present = "apply",
+        required_unless_present_any = ["apply", "scan"],
         help = format!(
             "The operator: one of {}; for two inputs, one of {}; for selections, one of {}",
             OperatorName::names(),
@@ -83,8 +84,10 @@ struct Arguments {
     /// whole number of blocks.
     #[arg(long, value_name = "ELEMENTS", requires = "apply")]
     block: Option<usize>,
-    /// The axes to reduce, such as 0,2; negative ones count from the end.
-    #[arg(long, default_value = "all", allow_hyphen_values = true)]
+    #[command(flatten)]
+    scans: ScanArguments,
+    /// The axes to reduce or to scan, such as 0,2; negative ones count from the end.
+    #[arg(long, visible_alias = "axis", default_value = "all", allow_hyphen_values = true)]
     axes: AxesArgument,
     /// Keep the reduced axes with size 1.
     #[arg(long)]
@@ -125,7 +128,7 @@ struct Arguments {
     result_type: Option<ResultType>,
     /// The type to accumulate in, such as f64 for f32, or i64 for i32. If not given, the operator's
     /// own for the input's type and the result's.
-    #[arg(long, value_name = "TYPE")]
+    #[arg(long, visible_alias = "accumulate-in", value_name = "TYPE")]
     accumulate: Option<ElementType>,
     /// What the bits of the result may depend on: `deterministic`, on the plan; `batch-invariant`,
     /// on each slice alone; `reproducible`, on its values alone, and not on the device.
@@ -213,6 +216,34 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 impl Arguments {
+    /// The scan, or else the reduction that `--op` names. Options that it does not have are a
+    /// mistake.
+    fn task(&self) -> Result<Task, ArgumentError> {
+        if let Some(scanned) = self.scans.scanned(&self.parameters)? {
+            let name = scanned.name.name();
+            self.check_no_selection(name)?;
+            let others = [
+                ("with", self.with.is_some()),
+                ("block", self.block.is_some()),
+                ("keepdims", self.keepdims),
+                ("segments", self.segments.is_some()),
+                ("keys", self.keys.is_some()),
+            ];
+            refuse(name, others)?;
+            self.check_files(name, scanned.results())?;
+            return Ok(Task::Scan(scanned));
+        }
+        let op = self.op.as_ref().expect("there is an operator, a function or a scan");
+        let with = SecondInput { option: "with", given: self.with.is_some() };
+        let operation = Operation::new(op, &self.parameters, with)?;
+        let name = operation.name();
+        self.check_no_selection(name)?;
+        refuse(name, [("block", self.block.is_some())])?;
+        refuse(name, self.scans.given())?;
+        self.check_files(name, operation.results())?;
+        Ok(Task::Reduction(operation))
+    }
+
     /// The type of the result, where it is that of elements.
     fn element(&self) -> Option<ElementType> {
         match self.result_type? {
@@ -244,7 +275,8 @@ impl Arguments {
 /// What the program tells about a reduction.
 #[derive(Serialize)]
 struct Report {
-    op: &'static str,
+    #[serde(flatten)]
+    function: Function,
     /// The parameters on the command line, each by the name of its option.
     #[serde(flatten)]
     parameters: BTreeMap<&'static str, f64>,
@@ -261,7 +293,7 @@ struct Report {
     device: String,
     backend: String,
     compiler: &'static str,
-    plan: Option<PlanOfEither>,
+    plan: Option<AnyPlan>,
     plan_in_words: String,
     expected_microseconds: f64,
     /// The terms of the expected time.
@@ -337,17 +369,9 @@ struct Refused {
     reason: String,
 }
 
-/// The plan of a whole reduction, or of one of segments.
-#[derive(Serialize)]
-#[serde(untagged)]
-enum PlanOfEither {
-    Whole(Plan),
-    Segments(SegmentsPlan),
-}
-
 /// What was chosen, and why.
 struct Chosen {
-    plan: PlanOfEither,
+    plan: AnyPlan,
     words: String,
     expected_microseconds: f64,
     estimate: Estimate,
@@ -355,28 +379,27 @@ struct Chosen {
 }
 
 impl Chosen {
-    fn whole(choice: &Choice) -> Self {
-        let refused = |refusal: &Refusal| Refused {
-            schedule: refusal.kind,
-            reason: refusal.reason.to_string(),
-        };
+    /// A plan that has no alternatives.
+    fn only<P: Explained + Clone + ToString + Into<AnyPlan>>(choice: &Choice<P>) -> Self {
         Self {
-            plan: PlanOfEither::Whole(choice.plan),
-            words: choice.plan.to_string(),
-            expected_microseconds: choice.expected_microseconds(),
-            estimate: choice.estimate,
-            refused: choice.refused.iter().map(refused).collect(),
-        }
-    }
-
-    fn segments(choice: &Choice<SegmentsPlan>) -> Self {
-        Self {
-            plan: PlanOfEither::Segments(choice.plan),
+            plan: choice.plan.clone().into(),
             words: choice.plan.to_string(),
             expected_microseconds: choice.expected_microseconds(),
             estimate: choice.estimate,
             refused: Vec::new(),
         }
+    }
+
+    /// The plan of one schedule among others.
+    fn among<P, R: ToString>(choice: &Choice<P>) -> Self
+    where
+        P: Explained<Refusal = Refusal<ScheduleKind, R>> + Clone + ToString + Into<AnyPlan>,
+    {
+        let refused = choice
+            .refused
+            .iter()
+            .map(|refusal| Refused { schedule: refusal.kind, reason: refusal.reason.to_string() });
+        Self { refused: refused.collect(), ..Self::only(choice) }
     }
 }
 
@@ -388,11 +411,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
     if let Some(selection) = arguments.selection()? {
         return run_selection(arguments, &selection);
     }
-    let name = arguments.op.as_ref().expect("there is an operator or a function");
-    let with = SecondInput { option: "with", given: arguments.with.is_some() };
-    let operation = Operation::new(name, &arguments.parameters, with)?;
-    arguments.check_no_selection(operation.name())?;
-    arguments.check_files(operation.name(), operation.results())?;
+    let task = arguments.task()?;
     let (input, axes) = arguments.read()?;
     let read = |path: &Option<PathBuf>| path.as_deref().map(Array::read).transpose();
     let (second, offsets) = (read(&arguments.with)?, read(&arguments.segments)?);
@@ -402,7 +421,7 @@ fn run(arguments: &Arguments) -> Result<(), Box<dyn Error>> {
         (_, Some(keys), Some(groups)) => Some(Segments::Keyed(keys, groups)),
         _ => None,
     };
-    let work = Work { arguments, operation, input: &input, second, segments, axes: &axes };
+    let work = Work { arguments, task, input: &input, second, segments, axes: &axes };
     let (report, results) = on_device(arguments.backend, work)??;
     arguments.write(&results)?;
     if arguments.json {
@@ -476,10 +495,26 @@ impl Arguments {
     }
 }
 
+/// What runs.
+#[derive(Clone, Copy)]
+enum Task {
+    Reduction(Operation),
+    Scan(Scanned),
+}
+
+impl Task {
+    fn function(self) -> Function {
+        match self {
+            Task::Reduction(operation) => Function::Op { op: operation.name() },
+            Task::Scan(scanned) => scanned.function(),
+        }
+    }
+}
+
 #[derive(Clone, Copy)]
 struct Work<'a> {
     arguments: &'a Arguments,
-    operation: Operation,
+    task: Task,
     input: &'a Array,
     second: Option<&'a Array>,
     segments: Option<Segments<'a>>,
@@ -501,11 +536,18 @@ impl OnDevice for Work<'_> {
     fn on(self, client: &Client, backend: Backend, name: &str) -> Self::Output {
         let tensor = upload(client, self.input);
         let place = Place { device: name.into(), backend, compiler: client.name() };
-        match self.operation {
-            Operation::OfOne(operator, options) => with_operator!(operator, options, operator => {
-                self.reduce(client, reduce(operator, &tensor), place)
-            }),
-            Operation::OfTwo(pair, options) => {
+        match self.task {
+            Task::Scan(scanned) => {
+                with_operator!(scanned.name.operator(), scanned.options, operator => {
+                    self.scan(client, scanned, scan(operator, &tensor), place)
+                })
+            }
+            Task::Reduction(Operation::OfOne(operator, options)) => {
+                with_operator!(operator, options, operator => {
+                    self.reduce(client, reduce(operator, &tensor), place)
+                })
+            }
+            Task::Reduction(Operation::OfTwo(pair, options)) => {
                 let second = self.second.expect("an operation of two inputs comes from --with");
                 let second = upload(client, second);
                 with_pair!(pair, options, operator => {
@@ -551,12 +593,30 @@ impl Work<'_> {
         let problem = reduction.problem()?;
         let chosen = match problem.outputs() {
             0 => None,
-            _ => Some(Chosen::whole(&reduction.choose(client)?)),
+            _ => Some(Chosen::among(&reduction.choose(client)?)),
         };
-        let (outputs, microseconds) =
-            time(client, || Ok(O::Results::into_list(reduction.clone().run(client)?)))?;
-        let results = download(client, &outputs)?;
-        Ok((self.report(place, chosen, problem.bytes(), &results, microseconds), results))
+        self.run(client, place, chosen, problem.bytes(), || {
+            Ok(O::Results::into_list(reduction.clone().run(client)?))
+        })
+    }
+
+    fn scan<O: Operator<Inputs = One>>(
+        self,
+        client: &Client,
+        scanned: Scanned,
+        scan: Scan<'_, O, TensorHandle>,
+        place: Place,
+    ) -> Result<(Report, Vec<Array>), ResultError> {
+        let (output, accumulator) = (self.arguments.element(), self.arguments.accumulate);
+        let scan = scanned.described(scan, self.axes, output, accumulator);
+        let problem = scan.problem()?;
+        let chosen = match problem.is_empty() {
+            true => None,
+            false => Some(Chosen::among(&scan.choose(client)?)),
+        };
+        self.run(client, place, chosen, problem.bytes(), || {
+            Ok(O::Results::into_list(scan.clone().run(client)?))
+        })
     }
 
     fn reduce_segments<'a, O: Operator>(
@@ -568,12 +628,25 @@ impl Work<'_> {
         let problem = segments().problem()?;
         let chosen = match problem.segments() * problem.axis().outputs() {
             0 => None,
-            _ => Some(Chosen::segments(&segments().choose(client)?)),
+            _ => Some(Chosen::only(&segments().choose(client)?)),
         };
-        let (outputs, microseconds) =
-            time(client, || Ok(O::Results::into_list(segments().run(client)?)))?;
+        self.run(client, place, chosen, problem.bytes(), || {
+            Ok(O::Results::into_list(segments().run(client)?))
+        })
+    }
+
+    /// Times what was chosen, and reads and reports the results.
+    fn run(
+        self,
+        client: &Client,
+        place: Place,
+        chosen: Option<Chosen>,
+        bytes: u64,
+        run: impl Fn() -> Result<Vec<TensorHandle>, ReduceError>,
+    ) -> Result<(Report, Vec<Array>), ResultError> {
+        let (outputs, microseconds) = time(client, || Ok(run()?))?;
         let results = download(client, &outputs)?;
-        Ok((self.report(place, chosen, problem.bytes(), &results, microseconds), results))
+        Ok((self.report(place, chosen, bytes, &results, microseconds), results))
     }
 
     fn report(
@@ -584,7 +657,7 @@ impl Work<'_> {
         results: &[Array],
         microseconds: f64,
     ) -> Report {
-        let Work { arguments, operation, input, second, segments, axes } = self;
+        let Work { arguments, task, input, second, segments, axes } = self;
         let (plan, plan_in_words, expected_microseconds, estimate, refused) = match chosen {
             Some(Chosen { plan, words, expected_microseconds, estimate, refused }) => {
                 (Some(plan), words, expected_microseconds, Some(estimate), refused)
@@ -595,7 +668,7 @@ impl Work<'_> {
             }
         };
         Report {
-            op: operation.name(),
+            function: task.function(),
             parameters: arguments.parameters.given().collect(),
             dtype: input.element,
             shape: input.shape.clone(),
@@ -662,7 +735,7 @@ struct Place {
 }
 
 fn print(report: &Report, explain: bool) -> io::Result<()> {
-    let Report { op, dtype, shape, axes, output_shape, .. } = report;
+    let Report { function, dtype, shape, axes, output_shape, .. } = report;
     let results = report.results.list();
     let types: Vec<&str> = results.iter().map(|(element, _)| element.name()).collect();
     let types = types.join(" and ");
@@ -676,7 +749,7 @@ fn print(report: &Report, explain: bool) -> io::Result<()> {
         (None, None) => String::new(),
     };
     say(format_args!(
-        "{op} of {dtype} {shape:?}{second} over axes {axes:?}{segments} gives {types} \
+        "{function} of {dtype} {shape:?}{second} over axes {axes:?}{segments} gives {types} \
          {output_shape:?}"
     ))?;
     say(format_args!("plan: {}", report.plan_in_words))?;

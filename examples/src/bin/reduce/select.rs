@@ -4,7 +4,7 @@
 use std::io;
 
 use clap::Args;
-use reduce_examples::{Array, Number, OperationError, OverArgument, ResultError, download};
+use reduce_examples::{Array, Number, OverArgument, ResultError, download, refuse};
 use reduce_kernels::{
     Axes, ElementType, ReduceError,
     cubecl::{prelude::*, std::tensor::TensorHandle},
@@ -126,14 +126,14 @@ impl Arguments {
             ("probabilities", probabilities.is_some() && name != "top_k"),
             ("fill", fill.is_some() && !is_mask),
             ("with", self.with.is_some()),
+            ("block", self.block.is_some()),
             ("segments", self.segments.is_some()),
             ("keys", self.keys.is_some()),
             ("accumulate", self.accumulate.is_some()),
             ("type", self.result_type.is_some() && !has_type),
         ];
-        if let Some((option, _)) = others.into_iter().find(|&(_, given)| given) {
-            return Err(OperationError::Option { name, option }.into());
-        }
+        refuse(name, others)?;
+        refuse(name, self.scans.given())?;
         self.check_files(name, selection.results())?;
         Ok(Some(selection))
     }
@@ -148,10 +148,7 @@ impl Arguments {
             ("probabilities", probabilities.is_some()),
             ("fill", fill.is_some()),
         ];
-        match given.into_iter().find(|&(_, given)| given) {
-            Some((option, _)) => Err(OperationError::Option { name, option }.into()),
-            None => Ok(()),
-        }
+        Ok(refuse(name, given)?)
     }
 }
 
