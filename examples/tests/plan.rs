@@ -343,7 +343,7 @@ fn a_number_of_the_device_changes_an_applied_plan() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("device.json");
         fs::write(&file, serde_json::to_string(device).unwrap()).unwrap();
-        let words = "--shape 8192,8192 --axes 1 --type bf16 --apply softmax --json";
+        let words = "--shape 8192,1024 --axes 1 --type bf16 --apply softmax --json";
         let output = plan(words, &["--device", file.to_str().unwrap()]);
         let report: Value = serde_json::from_slice(&output.stdout).unwrap();
         let access = &report["choice"]["plan"]["held"]["plan"]["access"];
