@@ -31,7 +31,7 @@
 //! | [`normalize`] | results applied to their elements: softmax, normalisations, gradients |
 //! | [`top_k`] | the largest or smallest elements of each slice, with their positions |
 //! | [`quantiles`] | medians, quantiles and percentiles, with NaN or without |
-//! | [`scan`] | the results at each position: running sums, maxima, means |
+//! | [`scan`] | the results at each position: running sums, maxima, means; elements by a predicate |
 //! | [`segments`] | neighbouring elements of an axis, in any numbers |
 //! | [`list`] | many tensors in one call, such as the gradients of a model |
 //! | [`partials`], [`sharded`] | tensors in parts: on several devices, or on machines |
@@ -54,6 +54,7 @@
 mod applied_reduction;
 mod axes;
 pub mod by_name;
+mod compact;
 mod confirm;
 mod cross_entropy;
 mod element;

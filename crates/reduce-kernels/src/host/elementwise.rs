@@ -1,7 +1,7 @@
 //! Launches without a plan: one unit for each element, or for each word.
 
 use cubecl::{ir::AddressType, prelude::*};
-use reduce_planner::{Device, ProblemError, Role, check_index_span, span};
+use reduce_planner::{Device, ProblemError, Role, check_index_span, row_major_strides, span};
 
 use super::arguments;
 use crate::error::{Reason, ReduceError};
@@ -67,4 +67,12 @@ pub(super) fn spanned(
         let (shape, strides) = (shape.to_vec(), strides.to_vec());
         ProblemError::TooLarge { tensor, shape, strides }
     })?)
+}
+
+/// Whether a tensor with elements has no gaps and its last axis varies fastest. The strides of axes
+/// with one element do not matter.
+pub(super) fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
+    let dense = row_major_strides(shape);
+    let mut axes = shape.iter().zip(strides.iter().zip(&dense));
+    axes.all(|(&extent, (stride, dense))| extent == 1 || stride == dense)
 }

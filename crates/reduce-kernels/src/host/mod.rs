@@ -11,8 +11,8 @@
 //! recording. [`client`] reads what a device can do, and [`types`] says which types it computes
 //! with. [`arguments`] and [`companion`] describe problems and tensors to kernels.
 //!
-//! [`masks`] writes masks, and [`nibbles`] packs integers of 4 bits. Neither needs a plan:
-//! [`elementwise`] says how their units are launched.
+//! [`masks`] writes masks, [`nibbles`] packs integers of 4 bits, and [`compact`] writes what a scan
+//! has counted. None of them needs a plan: [`elementwise`] says how their units are launched.
 //!
 //! [`shards`] reduces shards on several devices.
 //!
@@ -24,6 +24,7 @@ pub(crate) mod bound;
 pub(crate) mod cache;
 pub(crate) mod call;
 pub(crate) mod client;
+pub(crate) mod compact;
 mod companion;
 mod elementwise;
 pub(crate) mod launched;

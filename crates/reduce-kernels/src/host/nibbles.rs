@@ -7,7 +7,7 @@ use super::{
     arguments,
     bound::{Bound, output_bytes},
     client::device_of,
-    elementwise::{Units, spanned},
+    elementwise::{Units, is_row_major, spanned},
     types::{check_element, check_kernels},
 };
 use crate::{
@@ -172,14 +172,6 @@ pub(crate) fn packed_shape(shape: &[usize]) -> Result<Vec<usize>, ReduceError> {
 fn widest(device: &Device, element: ElementType) -> usize {
     let most = (device.load_bytes / element.bytes()).min(device.max_vector).clamp(1, PER_WORD);
     1 << most.ilog2()
-}
-
-/// Whether a tensor with elements has no gaps and its last axis varies fastest. The strides of axes
-/// with one element do not matter.
-fn is_row_major(shape: &[usize], strides: &[usize]) -> bool {
-    let dense = row_major_strides(shape);
-    let mut axes = shape.iter().zip(strides.iter().zip(&dense));
-    axes.all(|(&extent, (stride, dense))| extent == 1 || stride == dense)
 }
 
 /// The extents with their strides, the last of which is another.

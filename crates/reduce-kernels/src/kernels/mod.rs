@@ -15,6 +15,7 @@
 //!   or in one of its own.
 //! - [`cross_entropy`]: what concerns one element of each slice, that of its class.
 //! - [`masks`]: masks that are added to scores.
+//! - [`compact`]: elements that satisfy a predicate, side by side.
 //! - [`nibbles`]: integers of 4 bits, two in a byte.
 //! - [`top_k`]: the largest or smallest elements of each slice.
 //!
@@ -59,6 +60,7 @@ mod accumulate;
 pub(crate) mod application;
 pub(crate) mod args;
 mod combine;
+pub(crate) mod compact;
 pub(crate) mod companion;
 pub(crate) mod cross_entropy;
 pub(crate) mod geometry;

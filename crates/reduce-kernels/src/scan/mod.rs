@@ -18,6 +18,8 @@
 //! # Ok(()) }
 //! ```
 //!
+//! [`compact`] gives the elements that satisfy a predicate, which a scan counts.
+//!
 //! docs/SCANS.md in the repository says how scans run and what their rounding errors are.
 
 mod earlier;
@@ -52,6 +54,8 @@ use crate::{
     host::settings::PlanStore,
     recorded::{RecordedCall, RecordedScan},
 };
+
+pub use crate::compact::{Compacted, compact, compact_positions};
 
 /// Starts a scan of `input` with `operator`: over all axes in row-major order, unless told
 /// otherwise. The results have the shape of the input, and the types that the operator's reduction

@@ -184,6 +184,9 @@ macro_rules! suite {
                 scans_in_pieces_by_every_plan: scans_continued::by_every_plan;
                 scans_of_a_stream: scans_continued::a_stream;
                 scans_in_pieces_refused: scans_continued::refused;
+                compacted_of_every_type: scans::compacted_of_every_type;
+                compacted_of_every_layout: scans::compacted_of_every_layout;
+                compacted_at_the_edges: scans::compacted_at_the_edges;
                 segments_by_every_operator: segments::every_operator;
                 segments_of_every_layout: segments::every_layout;
                 segments_of_every_type: segments::every_type;

@@ -5,7 +5,7 @@ use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reduce_kernels::{
     ArgMax, Device, ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum,
     TensorDescription, cubecl,
-    operator::{Arity, Map, One, Parameters},
+    operator::{Arity, InvalidParameter, Map, One, ParameterRule, Parameters},
     operators::{All, Any, ArgMin, CountNonzero, MaxWithIndex, MinMax},
     planner::{
         Access, Combine, Direction, Illegal, Numerics, PlanError, ProblemError, ScanParts,
@@ -13,8 +13,9 @@ use reduce_kernels::{
     },
     plans::{PlanStore, RecordedCall, TunedPlan},
     scan::{
-        Scan, cumall, cumany, cummax, cummax_with_positions, cummean, cummean_var, cummin,
-        cummin_with_positions, cumprod, cumsum, cumvar, logcumsumexp, scan,
+        Compacted, Scan, compact, compact_positions, cumall, cumany, cummax, cummax_with_positions,
+        cummean, cummean_var, cummin, cummin_with_positions, cumprod, cumsum, cumvar, logcumsumexp,
+        scan,
     },
     storage_type,
 };
@@ -410,6 +411,187 @@ impl Map for Square {
 
     fn map<E: Float, N: Size>(value: Vector<E, N>, _parameters: &Parameters) -> Vector<E, N> {
         value * value
+    }
+}
+
+/// Whether an element is above 0.
+#[derive(Clone, Copy)]
+struct IsPositive;
+
+#[cube]
+impl Map for IsPositive {
+    type Inputs = One;
+
+    const NAME: &'static str = "is positive";
+    const TYPES: fn(ElementType) -> Option<ElementType> = |element| match element {
+        ElementType::F64 | ElementType::I64 | ElementType::U64 => Some(element),
+        element if element.is_float() => Some(ElementType::F32),
+        element if element.is_signed() => Some(ElementType::I32),
+        _ => Some(ElementType::U32),
+    };
+
+    fn map<E: Float, N: Size>(value: Vector<E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        let zero = Vector::from_int(0);
+        select_many(value.greater_than(&zero), Vector::from_int(1), zero)
+    }
+}
+
+/// Compacts a case, and compares what is kept and the positions with those of the host.
+fn check_compacted<M: Map<Inputs = One>>(
+    client: &Client,
+    case: &Case,
+    element: ElementType,
+    predicate: M,
+    keep: impl Fn(f64) -> bool,
+) -> Result<(), ReduceError> {
+    let data = sample::<Sum>(case, element, 23);
+    let x = tensor_of(client, element, &encode(element, &data), &case.shape, &case.strides);
+    let elements: usize = case.shape.iter().product();
+    let value = |position: usize| {
+        let index = unravel(position, &case.shape);
+        data[index.iter().zip(&case.strides).map(|(index, stride)| index * stride).sum::<usize>()]
+    };
+    let positions: Vec<usize> = (0..elements).filter(|&position| keep(value(position))).collect();
+    let expected: Vec<f64> = positions.iter().map(|&position| value(position)).collect();
+    let what = format!("{} of {element} {case:?}", M::NAME);
+
+    let Compacted { kept, count } = compact(client, &x, predicate)?;
+    assert_eq!((&kept.shape()[..], &count.shape()[..]), (&[elements][..], &[1][..]), "{what}");
+    assert_eq!((kept.dtype, count.dtype), (x.dtype, storage_type(ElementType::U32)), "{what}");
+    assert_eq!(read::<u32>(client, &count, 1), [positions.len() as u32], "{what}");
+    let bytes = client.read_one(kept.handle).expect("the device answers");
+    let found = decode(element, &bytes[..positions.len() * element.bytes()]);
+    let same = |(&found, &expected): (&f64, &f64)| found.to_bits() == expected.to_bits();
+    assert!(found.iter().zip(&expected).all(same), "{what}");
+
+    let Compacted { kept, count } = compact_positions(client, &x, predicate)?;
+    assert_eq!((&kept.shape()[..], kept.dtype), (&[elements][..], count.dtype), "{what}");
+    assert_eq!(read::<u32>(client, &count, 1), [positions.len() as u32], "{what}");
+    let found = read::<u32>(client, &kept, positions.len());
+    assert!(found.iter().map(|&at| at as usize).eq(positions), "{what}");
+    Ok(())
+}
+
+/// Elements that satisfy a predicate, of every type that the device has.
+pub(crate) fn compacted_of_every_type(client: &Client) {
+    let case = Case::contiguous(&[3, 517], &[]);
+    let mut types = 0;
+    for element in ElementType::ALL {
+        match check_compacted(client, &case, element, IsPositive, |value| value > 0.0) {
+            Ok(()) => types += 1,
+            Err(error) => {
+                let cause = source::<PlanError>(&error);
+                let lacks = cause.is_some_and(PlanError::is_unsupported_element);
+                assert!(lacks, "{element}: {error}");
+            }
+        }
+    }
+    assert!(types >= 3, "{types} types");
+}
+
+/// Elements of tensors of any strides, of any number of axes, and of many cubes.
+pub(crate) fn compacted_of_every_layout(client: &Client) {
+    for case in [
+        Case::contiguous(&[300_007], &[]),
+        Case::contiguous(&[4, 1, 33, 5], &[]),
+        Case::pitched(&[37, 100], 128, &[]),
+        Case::permuted(&[5, 40, 33], &[2, 0, 1], &[]),
+        Case::sliced(&[60, 70], &[2, 3], &[]),
+        Case::broadcast(&[7, 6, 50], &[1], &[]),
+        Case::contiguous(&[1], &[]),
+        Case::contiguous(&[], &[]),
+    ] {
+        for element in [ElementType::F32, ElementType::I32] {
+            check_compacted(client, &case, element, IsPositive, |value| value > 0.0).unwrap();
+        }
+    }
+}
+
+/// Nothing is kept, all is kept, NaN counts as kept, and there may be no elements.
+pub(crate) fn compacted_at_the_edges(client: &Client) {
+    for case in [
+        Case::contiguous(&[1000], &[]),
+        Case::contiguous(&[0], &[]),
+        Case::contiguous(&[3, 0, 2], &[]),
+    ] {
+        let (element, never) = (ElementType::U32, IsBelow { limit: 0.0 });
+        check_compacted(client, &case, element, never, |_| false).unwrap();
+        let always = IsBelow { limit: f64::from(f32::MAX) };
+        check_compacted(client, &case, element, always, |_| true).unwrap();
+    }
+    let x = tensor(client, &[0f32, f32::NAN, -0.0, f32::INFINITY, 1e-40], &[5], &[1]);
+    let Compacted { kept, count } = compact_positions(client, &x, Same).unwrap();
+    let count = read::<u32>(client, &count, 1)[0] as usize;
+    let kept = read::<u32>(client, &kept, count);
+    // Some devices have no numbers below 1e-38.
+    assert!(kept == [1, 3, 4] || kept == [1, 3], "{kept:?}");
+
+    // What is refused before any launch.
+    let invalid = compact(client, &x, IsBelow { limit: f64::NAN }).unwrap_err();
+    assert_eq!(invalid.kind(), ErrorKind::Parameter, "{invalid}");
+    let refused = compact(client, &x, OfIntegers).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Type, "{refused}");
+    let short =
+        TensorHandle::new(x.handle.clone(), [4, 1000], [1000, 1], storage_type(ElementType::F32));
+    assert_eq!(compact(client, &short, Same).unwrap_err().kind(), ErrorKind::Buffer);
+}
+
+/// Whether an element is below a parameter.
+#[derive(Clone, Copy)]
+struct IsBelow {
+    limit: f64,
+}
+
+#[cube]
+impl Map for IsBelow {
+    type Inputs = One;
+
+    const NAME: &'static str = "is below";
+    const TYPES: fn(ElementType) -> Option<ElementType> = |_| Some(ElementType::F32);
+    const PARAMETERS: ParameterRule<Self> = |below| match below.limit {
+        value if value.is_nan() => {
+            Err(InvalidParameter { name: "limit", value, expected: "a number" })
+        }
+        value => Ok(vec![value]),
+    };
+    const PARAMETER_COUNT: usize = 1;
+
+    fn map<E: Float, N: Size>(value: Vector<E, N>, parameters: &Parameters) -> Vector<E, N> {
+        let limit = Vector::new(parameters.get::<E>(0usize));
+        select_many(value.less_than(&limit), Vector::from_int(1), Vector::from_int(0))
+    }
+}
+
+/// The element itself.
+#[derive(Clone, Copy)]
+struct Same;
+
+#[cube]
+impl Map for Same {
+    type Inputs = One;
+
+    const NAME: &'static str = "same";
+    const TYPES: fn(ElementType) -> Option<ElementType> = Some;
+
+    fn map<E: Float, N: Size>(value: Vector<E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        value
+    }
+}
+
+/// A map that has no floats.
+#[derive(Clone, Copy)]
+struct OfIntegers;
+
+#[cube]
+impl Map for OfIntegers {
+    type Inputs = One;
+
+    const NAME: &'static str = "of integers";
+    const TYPES: fn(ElementType) -> Option<ElementType> =
+        |element| (!element.is_float()).then_some(ElementType::I32);
+
+    fn map<E: Float, N: Size>(value: Vector<E, N>, _parameters: &Parameters) -> Vector<E, N> {
+        value
     }
 }
 
