@@ -67,10 +67,10 @@ impl<O: Operator<Inputs = One>> Scan<'_, O, Sharded> {
     /// rows are cut.
     ///
     /// ```no_run
-    /// use reduce_kernels::{LogSumExp, ReduceError, scan::scan, sharded::Sharded};
+    /// use reduce_kernels::{Mean, ReduceError, scan::scan, sharded::Sharded};
     ///
     /// # fn example(x: &Sharded) -> Result<(), ReduceError> {
-    /// let running: Sharded = scan(LogSumExp, x).over(1).run_sharded_through_host()?;
+    /// let running: Sharded = scan(Mean, x).over(1).run_sharded_through_host()?;
     /// # Ok(()) }
     /// ```
     ///
