@@ -4,19 +4,25 @@
 //! ([`Scan::turned`]), exclusive where the scan is. They compute in f32 at least, and round to the
 //! type of the input last.
 
+use core::ops::Range;
+
 use burn_backend::{
     Backend, TensorMetadata, get_device_settings,
     tensor::{BoolTensor, FloatTensor, IntTensor},
 };
-use burn_tensor::Shape;
-use reduce_kernels::by_name::OperatorName;
+use burn_std::Slice;
+use burn_tensor::{IntDType, Shape};
+use reduce_kernels::by_name::{OperatorName, OperatorOptions};
 
 use super::{float, float_and_int, scattered};
 use crate::{
+    axes::{inverse, reverse},
     backend::{self, ReduceBackend, reduced},
     error::ReduceBurnError,
     operand::{Operand, wide},
+    reduction::Reduction,
     scanned::Scan,
+    segmented::Members,
     tensor::{AnyTensor, floats},
 };
 
@@ -137,7 +143,12 @@ fn of_formula<B: ReduceBackend>(
             let nowhere = counts(scan, &gradient).equals(0.0);
             let nowhere = B::bool_expand(nowhere, scan.shape().clone());
             let index = B::int_mask_fill(index, nowhere.clone(), 0.into());
-            Ok(scattered(scan.reduction(), index, gradient.fill(nowhere, 0.0)))
+            let gradient = gradient.fill(nowhere, 0.0);
+            let gradient = match B::planner_device(&gradient.0.device()) {
+                Some(_) => sums_of_runs(scan, &index, gradient)?,
+                None => gradient,
+            };
+            Ok(scattered(scan.reduction(), index, gradient))
         }
         Formula::Product { x } => product(scan, Operand::<B>(x).wide(), gradient),
         Formula::LogSumExp { x, result } => {
@@ -173,6 +184,57 @@ fn of_formula<B: ReduceBackend>(
             Ok(products - sums(offset.fill(unused, 0.0))?)
         }
     }
+}
+
+/// The sum of the gradients of each run of results with equal positions, at the first of them; 0 at
+/// the others.
+///
+/// A GPU would add those of a run to one element at once, in any order. Positions never fall along a
+/// row, so a run is a segment, whose sum has the same bits in every call.
+fn sums_of_runs<B: ReduceBackend>(
+    scan: &Scan,
+    index: &IntTensor<B>,
+    gradient: Operand<B>,
+) -> Result<Operand<B>, ReduceBurnError> {
+    let reduction = scan.reduction();
+    let (rows, len, kept_first) =
+        (reduction.outputs_len(), reduction.len(), reduction.kept_first());
+    let count = rows * len;
+    // Places that a 32-bit integer does not hold, and a gradient without others.
+    if count < 2 || i32::try_from(count).is_err() {
+        return Ok(gradient);
+    }
+    let (device, dtype) = (gradient.0.device(), IntDType::from(index.dtype()));
+    let numbers =
+        |range: Range<usize>| B::int_arange(range.start as i64..range.end as i64, &device, dtype);
+    // Positions in all rows, so that no run goes on in the next row.
+    let positions = B::int_permute(index.clone(), &kept_first);
+    let positions = B::int_reshape(positions, Shape::from([rows, len]));
+    let of_rows = B::int_mul_scalar(numbers(0..rows), (len as i64).into());
+    let of_rows = B::int_reshape(of_rows, Shape::from([rows, 1]));
+    let positions = B::int_add(positions, B::int_expand(of_rows, Shape::from([rows, len])));
+    let positions = B::int_reshape(positions, Shape::from([count]));
+    let part = |range: Range<usize>| B::int_slice(positions.clone(), &[Slice::from(range)]);
+    let before_first = B::int_sub_scalar(part(0..1), 1.into());
+    let before = B::int_cat(vec![before_first, part(0..count - 1)], 0);
+    let goes_on = B::int_equal(positions.clone(), before, gradient.bool_dtype());
+    // The segment of a place begins where the next run does, from there on. So it has a run if one
+    // begins there, and nothing otherwise.
+    let begins =
+        AnyTensor::Int(B::int_mask_fill(numbers(0..count), goes_on, (count as i64).into()));
+    let options = OperatorOptions::default();
+    let next = Scan::new::<B>(OperatorName::Min, options, &begins, &reverse(0))?;
+    let mut next = backend::scan::<B>(begins, next)?;
+    let Some(AnyTensor::Int(next)) = next.pop() else { unreachable!("places are integers") };
+    let members = Members::neighbours(B::int_cat(vec![next, numbers(count..count + 1)], 0));
+    let flat = B::float_reshape(B::float_permute(gradient.0, &kept_first), Shape::from([count]));
+    let flat = AnyTensor::Float(flat);
+    let sums = Reduction::new(OperatorName::Sum, options, &flat, &0.into(), true)?;
+    let sums = sums.of_segments(&members)?;
+    let sums = float(backend::reduce_segments::<B>(flat, members, &sums)?);
+    let extents: Vec<usize> = kept_first.iter().map(|&axis| scan.shape()[axis]).collect();
+    let unordered = B::float_reshape(sums, Shape::from(extents));
+    Ok(Operand(B::float_permute(unordered, &inverse(&kept_first))))
 }
 
 /// The gradient of a scan of products, which is never divided by 0. An element before the first zero
