@@ -321,3 +321,25 @@ fn accumulators_before_rows() {
     let alone = ScanSpec { continues: false, ..spec };
     assert!(ScanProblem::new(SUM, &input, Some(&[1]), &alone).unwrap().earlier().is_none());
 }
+
+/// Buffers that a launch binds: rows with edges bind each tensor twice, and what comes before the
+/// rows is one more.
+#[test]
+fn bindings() {
+    let bound = |len: usize, continues: bool| {
+        let shape = &[100, len];
+        let strides = &[len, 1];
+        let input = InputSpec { element: ElementType::F32, shape, strides, alignment: 256 };
+        let spec = ScanSpec { continues, ..ScanSpec::new(&[ElementType::F32]) };
+        let problem = ScanProblem::new(SUM, &input, Some(&[1]), &spec).unwrap();
+        let plan = force_scan(ScheduleKind::Cube, &problem, &Device::h200()).unwrap();
+        let fits = |max_bindings| {
+            let mut device = Device::h200();
+            device.max_bindings = max_bindings;
+            plan.check(&problem, &device).is_ok()
+        };
+        (1..20).find(|&bindings| fits(bindings)).unwrap()
+    };
+    assert_eq!((bound(4096, false), bound(4096, true)), (2, 3));
+    assert_eq!((bound(4097, false), bound(4097, true)), (4, 5));
+}

@@ -336,13 +336,17 @@ impl ScanPlan {
         if self.looks_back() {
             self.may_look_back(problem, device)?;
         }
-        // The input, a buffer for each result, and one for each field of partials or one of words.
+        // The input and a buffer for each result, each of them as vectors and as elements where rows
+        // begin and end inside vectors; what comes before the rows; and a buffer for each field of
+        // partials, or one of words.
+        let tensors = (1 + of_row.results().len()) * (1 + usize::from(access.peeled));
+        let earlier = usize::from(problem.earlier().is_some());
         let fields = match (cubes, self.parts) {
             (0 | 1, _) => 0,
             (_, ScanParts::TwoLaunches) => of_row.operator().fields,
             (_, ScanParts::LookBack) => 1,
         };
-        fits_bindings(1 + of_row.results().len() + fields, device)?;
+        fits_bindings(tensors + earlier + fields, device)?;
         fits_grid(self.cubes(problem), false, device)
     }
 
