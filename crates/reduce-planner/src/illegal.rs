@@ -216,6 +216,17 @@ pub enum Illegal {
     /// Across outputs, the units of a cube must combine in shared memory.
     #[error("across outputs, the units of a cube combine in shared memory")]
     PlaneAcrossOutputs,
+    /// Across outputs, the lanes of those that a cube scans side by side must fill planes of one
+    /// size.
+    #[error("{lanes} lanes of each of {outputs} outputs do not fill planes of {plane}")]
+    LanesBesideOutputs {
+        /// Lanes of an output in a plane.
+        lanes: u32,
+        /// Outputs, or vectors of outputs, of a cube.
+        outputs: u32,
+        /// Lanes of the smallest plane.
+        plane: u32,
+    },
     /// The units of an output are fewer than the lanes that combine.
     #[error("{units} units per output do not fill {lanes} lanes")]
     LanesNotFilled {
@@ -554,14 +565,6 @@ pub enum Illegal {
          bits may depend on where they begin"
     )]
     PeeledScan,
-    /// The lanes of a plane do not scan the totals of all planes, one each.
-    #[error("the {lanes} lanes of a plane do not scan {totals} totals of planes, one each")]
-    ScanTotals {
-        /// Totals of a chunk.
-        totals: u32,
-        /// Lanes of a plane.
-        lanes: u32,
-    },
     /// The cubes of a row that look back form more levels of groups than kernels merge.
     #[error("{cubes} cubes that look back form {levels} levels of groups, of at most {most}")]
     LookBackLevels {

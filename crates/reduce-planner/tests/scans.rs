@@ -242,8 +242,6 @@ fn rules() {
     assert!(matches!(refused, PlanError::Unfit { reason: Illegal::PeeledScan, .. }), "{refused}");
     let three = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(3);
     assert_eq!(reason(&three), Illegal::ScanAccess);
-    let eight = |plan: &mut ScanPlan| plan.access = plan.access.with_loads_in_flight(8);
-    assert_eq!(reason(&eight), Illegal::ScanTotals { totals: 64, lanes: 32 });
     assert_eq!(reason(&|plan: &mut ScanPlan| plan.cubes_per_output = 0), Illegal::NoCubes);
     let many = |plan: &mut ScanPlan| plan.cubes_per_output = u32::MAX;
     assert!(matches!(reason(&many), Illegal::SplitStride { .. }));
@@ -262,8 +260,11 @@ fn rules() {
         plan.access = plan.access.with_loads_in_flight(16);
     };
     assert!(matches!(reason(&much), Illegal::SharedMemory { .. }));
-    let across = |plan: &mut ScanPlan| plan.access = Access::new(Direction::Across);
-    assert_eq!(reason(&across), Illegal::PlaneAcrossOutputs);
+    let across = |plan: &mut ScanPlan| {
+        plan.access = Access::new(Direction::Across);
+        plan.outputs_per_cube = 4;
+    };
+    assert_eq!(reason(&across), Illegal::LanesBesideOutputs { lanes: 32, outputs: 4, plane: 32 });
     let mut old = plan;
     old.version += 1;
     assert!(matches!(old.check(&problem, &device), Err(PlanError::Version { .. })));

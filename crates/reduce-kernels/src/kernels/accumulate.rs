@@ -479,7 +479,7 @@ pub(super) fn take_loads<N: Width>(
 /// Pushes loads as a block with these traits, or one after the other if the operator has no block
 /// functions. Returns also the components that were taken.
 #[cube]
-fn push_together<N: Width>(
+pub(super) fn push_together<N: Width>(
     accumulator: Accumulator<N>,
     loads: &Sequence<Loaded>,
     reducer: &Reducer<'_>,

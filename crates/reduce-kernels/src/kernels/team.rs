@@ -35,6 +35,15 @@ impl Team {
         }
     }
 
+    /// Units of a tile, one after the other, that read loads side by side: the lanes of a plane, or
+    /// all of them where planes do not combine.
+    pub(super) fn neighbours(self) -> u32 {
+        match self.combine {
+            Combine::Plane { lanes } => lanes,
+            Combine::Shared => self.units_per_tile,
+        }
+    }
+
     /// Tiles that a cube works on at a time.
     pub(super) fn tiles_per_cube(self) -> usize {
         (self.units_per_cube / self.units_per_tile) as usize

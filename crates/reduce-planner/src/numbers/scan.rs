@@ -21,8 +21,7 @@ pub struct ScanTuning {
     pub plane_loads: u32,
     /// Units of a cube whose units or planes do not share rows.
     pub independent_units_per_cube: u32,
-    /// Most units of a cube that scans a row. 256 units with 4 loads in flight make 32 totals of
-    /// planes, which the lanes of one plane scan.
+    /// Most units of a cube that scans a row.
     pub units_per_cube: u32,
     /// The same where planes do not exchange values: one unit of 16 adds up the totals of these,
     /// and one of all those of the former.
@@ -31,11 +30,22 @@ pub struct ScanTuning {
     pub cube_loads: u32,
     /// Fewest units of a cube: shorter rows share one.
     pub least_units_per_cube: u32,
-    /// Most units of a cube that scans columns. Two of them reside on a multiprocessor: one moves
-    /// bytes while the other's units learn from each other.
+    /// Most units of a cube that scans columns.
     pub units_per_cube_across: u32,
+    /// Units that scan columns on each multiprocessor, if there are so many columns.
+    pub units_per_multiprocessor_across: u32,
     /// Rows that a unit of such a cube takes at a time.
     pub cube_loads_across: u32,
+    /// Units of a cube that looks back, and their loads. Larger chunks look back less often.
+    pub look_back_units: u32,
+    /// Loads of a unit of such a cube.
+    pub look_back_loads: u32,
+    /// The same of columns, and the elements of a unit, which are those of its loads.
+    pub look_back_units_across: u32,
+    /// Elements that a unit of such a cube has in its registers.
+    pub look_back_elements_across: u32,
+    /// Fewest cubes that look back for each multiprocessor, unless chunks were of one load.
+    pub look_back_cubes: u32,
     /// Fewest vectors of a row that begins and ends inside vectors. The lanes that have its ends take
     /// their elements one by one.
     pub peeled_row_vectors: u32,
@@ -58,9 +68,10 @@ pub struct ScanTuning {
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
-        least_units_per_cube, units_per_cube_across, cube_loads_across;
+        least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
+        look_back_loads, look_back_units_across, look_back_elements_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
-        plane_exchange_ns, shared_exchange_ns, peeled_row_vectors, reference_rows;
+        units_per_multiprocessor_across, look_back_cubes, plane_exchange_ns, shared_exchange_ns, peeled_row_vectors, reference_rows;
 });
 
 impl ScanTuning {
@@ -71,13 +82,19 @@ impl ScanTuning {
             unit_loads_without_planes: 4,
             unit_loads_across: 8,
             plane_loads: 4,
-            independent_units_per_cube: 256,
-            units_per_cube: 256,
+            independent_units_per_cube: 128,
+            units_per_cube: 512,
             units_per_cube_without_planes: 64,
             cube_loads: 4,
             least_units_per_cube: 64,
             units_per_cube_across: 512,
+            units_per_multiprocessor_across: 512,
             cube_loads_across: 4,
+            look_back_units: 256,
+            look_back_loads: 8,
+            look_back_units_across: 256,
+            look_back_elements_across: 64,
+            look_back_cubes: 2,
             peeled_row_vectors: 64,
             units_per_multiprocessor: 1024,
             split_units_per_multiprocessor: 1024,

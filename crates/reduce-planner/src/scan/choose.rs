@@ -317,45 +317,73 @@ fn by_cubes(
             let most = most_loads(problem, tuning.cube_loads_across);
             let access = with_loads(access, loads, most);
             let tiles = access.output_tiles(problem.problem()).max(1);
-            let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
-            let load_bytes = access.vector * problem.problem().input().bytes();
-            let of_line = (device.tuning.line_bytes / load_bytes.max(1)).max(1) as u64;
-            let side_by_side = floor_power_of_two(of_line).min(inner.next_power_of_two());
-            let most = tuning.units_per_cube_across.min(device.max_units_per_cube);
-            let room = (floor_power_of_two(most.into()) / side_by_side).max(1);
             // Columns that fill the device have fewer units each, which learn less from each other.
             let device_units = u64::from(device.multiprocessors)
-                .saturating_mul(tuning.units_per_multiprocessor.into());
-            let wanted = div_ceil(device_units, tiles).next_power_of_two();
-            let busy = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
-            let units = narrow_power_of_two(wanted.min(busy).min(room));
-            if units < 2 {
-                return Err(too_short);
-            }
-            ScanPlan::new(
-                problem,
-                access,
-                units,
-                narrow_power_of_two(side_by_side),
-                Combine::Shared,
-            )
+                .saturating_mul(tuning.units_per_multiprocessor_across.into());
+            let wanted = device_units / tiles;
+            across(problem, access, wanted, tuning.units_per_cube_across, device)
         }
     };
-    // What units tell each other fits the lanes of a plane, and shared memory.
-    while let Err(limit) = plan.obeys_rules(problem, device) {
-        let fewer_loads = matches!(limit, Illegal::ScanTotals { .. });
-        let loads = plan.access.loads_in_flight;
-        if fewer_loads && loads > 1 {
-            plan.access = plan.access.with_loads_in_flight(loads / 2);
-        } else if matches!(limit, Illegal::ScanTotals { .. } | Illegal::SharedMemory { .. })
-            && plan.units_per_output > 2
-        {
-            plan.units_per_output /= 2;
-        } else {
-            return Err(ScanReason::PassesLimits { limit });
-        }
+    fit_shared(&mut plan, problem, device)?;
+    if plan.units_per_output < 2 {
+        return Err(too_short);
     }
     Ok(plan)
+}
+
+/// A cube for neighbouring vectors of columns, with about as many units for each of them as wanted,
+/// up to so many of the cube.
+fn across(
+    problem: &ScanProblem,
+    access: Access,
+    wanted: u64,
+    most_units: u32,
+    device: &Device,
+) -> ScanPlan {
+    let loads = row_loads(access, problem);
+    let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
+    let load_bytes = access.vector * problem.problem().input().bytes();
+    let of_line = (device.tuning.line_bytes / load_bytes.max(1)).max(1) as u64;
+    let side_by_side = floor_power_of_two(of_line).min(inner.next_power_of_two());
+    let most = most_units.min(device.max_units_per_cube);
+    let room = (floor_power_of_two(most.into()) / side_by_side).max(1);
+    let busy = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
+    // Columns side by side share each plane, of whose lanes some have the same column.
+    let plane = u64::from(device.plane_size_min);
+    let lanes = plane / side_by_side;
+    let of_one_size = device.plane_size_min == device.plane_size_max;
+    let in_planes = device.plane_operations && of_one_size && lanes >= 2;
+    let least = if in_planes { 2 * lanes } else { 2 };
+    let units = floor_power_of_two(wanted.max(least)).min(busy).min(room);
+    let combine = match in_planes && units > lanes {
+        true => Combine::Plane { lanes: narrow_power_of_two(lanes) },
+        false => Combine::Shared,
+    };
+    let (units, outputs) = (narrow_power_of_two(units), narrow_power_of_two(side_by_side));
+    ScanPlan::new(problem, access, units, outputs, combine)
+}
+
+/// Has fewer units until what they tell each other fits shared memory.
+fn fit_shared(
+    plan: &mut ScanPlan,
+    problem: &ScanProblem,
+    device: &Device,
+) -> Result<(), ScanReason> {
+    while let Err(limit) = plan.obeys_rules(problem, device) {
+        if !matches!(limit, Illegal::SharedMemory { .. }) || plan.units_per_output <= 2 {
+            return Err(ScanReason::PassesLimits { limit });
+        }
+        plan.units_per_output /= 2;
+        if let Combine::Plane { lanes } = plan.combine
+            && plan.units_per_output <= lanes
+        {
+            plan.combine = Combine::Shared;
+        }
+        if plan.looks_back() {
+            plan.cubes_per_output = each_chunk_a_cube(plan, problem);
+        }
+    }
+    Ok(())
 }
 
 /// Several cubes for each row, or for neighbouring vectors of columns.
@@ -383,12 +411,7 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
         return Err(ScanReason::TooShortToSplit { chunks, needed: 2 * least });
     }
     // One launch reads each element once.
-    let looking_back = ScanPlan {
-        cubes_per_output: u32::try_from(chunks).unwrap_or(u32::MAX),
-        parts: ScanParts::LookBack,
-        ..plan
-    };
-    if looking_back.obeys_rules(problem, device).is_ok() {
+    if let Some(looking_back) = looking_back(problem, access, device) {
         return Ok(looking_back);
     }
     // Equal parts, of which none is empty.
@@ -396,6 +419,52 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
     let each = div_ceil(chunks, parts);
     let parts = u32::try_from(div_ceil(chunks, each)).unwrap_or(u32::MAX);
     Ok(ScanPlan { cubes_per_output: parts, ..plan })
+}
+
+/// Cubes that look back, if they may: each has a chunk. The larger chunks are, the fewer wait for
+/// each other, so units hold as many elements as their registers do.
+fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Option<ScanPlan> {
+    let tuning = device.tuning.scan;
+    let loads = row_loads(access, problem);
+    let plan = match access.direction {
+        Direction::Along => {
+            let access = with_loads(access, loads, most_loads(problem, tuning.look_back_loads));
+            let planes = u64::from(device.plane_size_min);
+            let most = tuning.look_back_units.min(device.max_units_per_cube);
+            let units = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
+            let units = narrow_power_of_two(units.min(most.into()));
+            let in_planes = device.plane_operations && u64::from(units) > planes;
+            let combine = match in_planes {
+                true => Combine::Plane { lanes: device.plane_size_min },
+                false => Combine::Shared,
+            };
+            ScanPlan::new(problem, access, units, 1, combine)
+        }
+        Direction::Across => {
+            let held = (tuning.look_back_elements_across as usize / access.vector.max(1)).max(1);
+            let most = most_loads(problem, u32::try_from(held).unwrap_or(u32::MAX));
+            let access = with_loads(access, loads, most);
+            across(problem, access, u64::MAX, tuning.look_back_units_across, device)
+        }
+    };
+    let mut plan = ScanPlan {
+        cubes_per_output: each_chunk_a_cube(&plan, problem),
+        parts: ScanParts::LookBack,
+        ..plan
+    };
+    // A few large chunks would leave multiprocessors idle.
+    let wanted = u64::from(device.multiprocessors) * u64::from(tuning.look_back_cubes);
+    while plan.access.loads_in_flight > 1 && plan.cubes(problem) < wanted {
+        plan.access = plan.access.with_loads_in_flight(plan.access.loads_in_flight / 2);
+        plan.cubes_per_output = each_chunk_a_cube(&plan, problem);
+    }
+    fit_shared(&mut plan, problem, device).ok()?;
+    plan.looks_back().then_some(plan)
+}
+
+/// Cubes for an output of which each has one chunk.
+fn each_chunk_a_cube(plan: &ScanPlan, problem: &ScanProblem) -> u32 {
+    u32::try_from(plan.chunks(problem)).unwrap_or(u32::MAX)
 }
 
 /// Most loads of a unit, of as many for usual operators: half of them where accumulators have many

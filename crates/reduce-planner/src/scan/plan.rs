@@ -78,12 +78,9 @@ impl ScanPlan {
     /// of sums grows with the logarithm of the number of chunks.
     pub const CHUNKS_PER_TOTAL: u32 = 16;
 
-    /// Parts, or groups of as many of them, whose accumulators a cube merges when it looks back.
-    ///
-    /// The last cube of a group publishes that of the whole group, and the last of as many groups
-    /// that of them all. So no cube waits for a chain of others, and which accumulators it merges,
-    /// and in which order, does not depend on when the others publish theirs.
-    pub const LOOKED_BACK: u32 = 256;
+    /// Most parts, or groups of them, whose accumulators a cube merges at each level when it looks
+    /// back.
+    pub const MOST_LOOKED_BACK: u32 = 256;
 
     /// Most levels of groups.
     pub const MOST_LEVELS: u32 = 3;
@@ -135,13 +132,34 @@ impl ScanPlan {
         self.cubes_per_output > 1 && matches!(self.parts, ScanParts::LookBack)
     }
 
+    /// Parts, or groups of as many of them, whose accumulators a cube merges when it looks back.
+    ///
+    /// The last cube of a group publishes that of the whole group, and the last of as many groups
+    /// that of them all. So no cube waits for a chain of others, and which accumulators it merges,
+    /// and in which order, does not depend on when the others publish theirs.
+    ///
+    /// A row of more parts than one level takes has two levels of about equal size, if these do:
+    /// then a cube merges the fewest accumulators.
+    #[must_use]
+    pub const fn looked_back(&self) -> u32 {
+        let (most, parts) = (Self::MOST_LOOKED_BACK, self.cubes_per_output);
+        if parts <= most {
+            return most;
+        }
+        let mut group = 1;
+        while group < most && group * group < parts {
+            group *= 2;
+        }
+        group
+    }
+
     /// Levels of groups at which a cube looks back: those before it in its own group of parts, the
     /// groups before that in their own group, and so on. 0 if it does not.
     #[must_use]
     pub const fn levels(&self) -> u32 {
         let (mut levels, mut groups) = (0, self.cubes_per_output);
         while self.looks_back() && groups > 1 {
-            groups = groups.div_ceil(Self::LOOKED_BACK);
+            groups = groups.div_ceil(self.looked_back());
             levels += 1;
         }
         levels
@@ -152,7 +170,7 @@ impl ScanPlan {
         let (mut published, mut groups) = (0, self.cubes_per_output);
         while self.looks_back() && groups > 1 {
             published += groups as u64;
-            groups = groups.div_ceil(Self::LOOKED_BACK);
+            groups = groups.div_ceil(self.looked_back());
         }
         published
     }
@@ -178,21 +196,16 @@ impl ScanPlan {
         self.units_per_output.saturating_mul(self.outputs_per_cube)
     }
 
-    /// Totals that a unit has of a chunk: of each load along, and of all loads across.
-    const fn totals_per_unit(&self) -> u32 {
-        match self.access.direction {
-            Direction::Along => self.access.loads_in_flight as u32,
-            Direction::Across => 1,
-        }
-    }
-
-    /// Totals of a chunk that units, or planes of units, tell each other.
+    /// Totals of a chunk that units, or planes of units, tell each other: of each load of a unit
+    /// along, and of all its loads across; of all loads of a plane.
     const fn totals_per_output(&self) -> u32 {
-        let lanes = match self.combine {
-            Combine::Plane { lanes: 0 } | Combine::Shared => 1,
-            Combine::Plane { lanes } => lanes,
-        };
-        (self.units_per_output / lanes).saturating_mul(self.totals_per_unit())
+        match (self.combine, self.access.direction) {
+            (Combine::Plane { lanes }, _) if lanes > 0 => self.units_per_output / lanes,
+            (_, Direction::Along) => {
+                self.units_per_output.saturating_mul(self.access.loads_in_flight as u32)
+            }
+            (_, Direction::Across) => self.units_per_output,
+        }
     }
 
     /// Loads of a chunk of an output.
@@ -302,14 +315,16 @@ impl ScanPlan {
         power_of_two(Quantity::UnitsPerCube, of_cube, device.max_units_per_cube)?;
         power_of_two(Quantity::UnitsPerOutput, units, of_cube)?;
         if let Combine::Plane { lanes } = self.combine {
-            check_lanes(access.direction, of_cube, units, lanes, device)?;
+            check_lanes(Direction::Along, of_cube, units, lanes, device)?;
             if lanes < 2 {
                 return Err(Illegal::OneLane);
             }
-            // The lanes of a plane scan the totals of all planes, one each.
-            let totals = self.totals_per_output();
-            if units > lanes && totals > lanes {
-                return Err(Illegal::ScanTotals { totals, lanes });
+            // Across, the outputs of a cube lie side by side in each plane.
+            let plane = device.plane_size_min;
+            let fills_plane =
+                plane == device.plane_size_max && lanes.checked_mul(outputs) == Some(plane);
+            if access.direction == Direction::Across && !fills_plane {
+                return Err(Illegal::LanesBesideOutputs { lanes, outputs, plane });
             }
         }
         fits_shared(self.shared_bytes(problem), device)?;

@@ -156,7 +156,7 @@ impl Launches for PreparedScan {
             each(Kernel::new("reduce_parts", scans));
         }
         match launches.published {
-            Some(_) => each(Kernel::new("scan_looking_back", (scans, launches.plan.levels()))),
+            Some(_) => each(Kernel::new("scan_looking_back", (scans, launches.groups()))),
             None => each(Kernel::new("scan_rows", scans)),
         }
     }
@@ -254,7 +254,7 @@ impl ScanLaunch<'_> {
     }
 
     fn scan_looking_back(&self, published: &Words, earlier: Option<&EarlierPartials>) {
-        let ScanLaunches { plan, spec, grid, address, .. } = *self.launches;
+        let ScanLaunches { spec, grid, address, .. } = *self.launches;
         let of_row = self.prepared.stated.problem.problem();
         // SAFETY: as in `scan`. There are as many words as all cubes of the grid publish, and only
         // launches of this stream use them, one after the other.
@@ -274,7 +274,7 @@ impl ScanLaunch<'_> {
                 self.earlier(earlier),
                 self.parameters(),
                 published.mark,
-                plan.levels(),
+                self.launches.groups(),
                 spec,
                 self.prepared.operator,
             );

@@ -21,7 +21,10 @@ use crate::{
         reduce::request::ReduceRequest,
         types::{check_arithmetic, word_count},
     },
-    kernels::{scan::ScanSpec, team::Team},
+    kernels::{
+        scan::{LookedBack, ScanSpec},
+        team::Team,
+    },
     operator::{OperatorRef, Signature},
 };
 
@@ -62,6 +65,13 @@ pub(crate) struct ScanLaunches {
     pub(super) in_vectors: bool,
     /// Whether a cube has more chunks than are added up one after the other.
     pub(super) chains: bool,
+}
+
+impl ScanLaunches {
+    /// The groups of parts at which cubes look back.
+    pub(super) const fn groups(&self) -> LookedBack {
+        LookedBack { levels: self.plan.levels(), each: self.plan.looked_back() }
+    }
 }
 
 /// A scan that is ready to launch, except for buffers.
@@ -212,6 +222,7 @@ impl Task for ScanRequest<'_> {
                 reverse: self.reverse,
                 split: plan.launches() > 1,
                 continues: self.earlier.is_some(),
+                ahead: access.direction == Direction::Across && chunks > 1,
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

@@ -43,8 +43,9 @@ pub(in crate::kernels) fn combine_plane<N: Width>(
     total
 }
 
-/// The total of this lane and of the `reach` lanes before it. `zero` is 0, the same in all units,
-/// and unknown to compilers. Every lane of the plane must get here.
+/// The total of this lane and of the `reach` lanes before it, of every `lanes` units that stand
+/// `unit_stride` apart in their plane. `zero` is 0, the same in all units, and unknown to compilers.
+/// Every lane of the plane must get here.
 #[cube]
 pub(in crate::kernels) fn scan_lanes<N: Width>(
     total: Accumulator<N>,
@@ -52,20 +53,21 @@ pub(in crate::kernels) fn scan_lanes<N: Width>(
     zero: u32,
     reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
+    #[comptime] unit_stride: u32,
 ) -> Accumulator<N> {
     let mut scanned = total;
     if comptime![reducer.operator.0.merges_in_loops()] {
         // A copy of a long merge for each level takes compilers long; see `unknown_zero`.
         let mut distance = 1u32 + zero;
         while distance < lanes {
-            scanned = with_lane_before::<N>(scanned, distance, reach, reducer);
+            scanned = with_lane_before::<N>(scanned, distance, reach, reducer, unit_stride);
             distance *= 2;
         }
     } else {
         #[unroll]
         for level in 0..comptime![lanes.ilog2()] {
             let distance = comptime![1u32 << level].runtime();
-            scanned = with_lane_before::<N>(scanned, distance, reach, reducer);
+            scanned = with_lane_before::<N>(scanned, distance, reach, reducer, unit_stride);
         }
     }
     scanned
@@ -78,8 +80,9 @@ fn with_lane_before<N: Width>(
     distance: u32,
     reach: u32,
     reducer: &Reducer<'_>,
+    #[comptime] unit_stride: u32,
 ) -> Accumulator<N> {
-    let earlier = total.shuffle_up(distance);
+    let earlier = total.shuffle_up(distance * unit_stride);
     let mut both = total;
     if distance <= reach {
         both = reducer.merge::<N>(earlier, total);

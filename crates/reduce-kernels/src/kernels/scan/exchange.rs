@@ -20,7 +20,8 @@ pub(super) struct Learned<N: Width> {
 }
 
 /// The memory through which the units of a cube tell each other their totals. Totals are in the
-/// order of the row: of a unit's number `k`, those of all units come before number `k + 1`.
+/// order of the row: of a plane's units, number `k` of them all comes before their number `k + 1`.
+/// Where units learn through shared memory alone, those of the whole cube are one plane in this.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]
 pub(super) struct Exchange<N: Width> {
@@ -30,7 +31,7 @@ pub(super) struct Exchange<N: Width> {
     far: Columns<AccumulatorTypes, N>,
 }
 
-/// Totals of a unit, of which a chunk has one for each unit.
+/// Totals that a unit tells the others.
 pub(super) fn totals_per_unit(spec: ScanSpec) -> u32 {
     match spec.access.direction {
         Direction::Along => spec.access.loads_in_flight as u32,
@@ -53,12 +54,12 @@ impl<N: Width> Exchange<N> {
     pub(super) fn new(#[comptime] spec: ScanSpec, reducer: &Reducer<'_>) -> Exchange<N> {
         let team = comptime![spec.team];
         let fields = comptime![if has_memory(team) { reducer.operator.0.fields } else { 0 }];
-        let totals = comptime![team.units_per_tile / team.lanes() * totals_per_unit(spec)];
+        let totals = comptime![team.units_per_tile * totals_per_unit(spec)];
         let tiles = comptime![team.tiles_per_cube()];
         let (near, far, fields_of_far) = comptime![match team.combine {
             // Those of a chunk lie beside those of the next one, so units need not wait until all
             // have read them.
-            Combine::Plane { .. } => (2 * totals, 0, 0),
+            Combine::Plane { lanes } => (2 * team.units_per_tile / lanes, 0, 0),
             Combine::Shared => (totals, totals / group(totals) + 1, fields),
         }];
         Exchange::<N> {
@@ -83,7 +84,7 @@ impl<N: Width> Exchange<N> {
             match comptime![team.combine] {
                 Combine::Plane { lanes } => {
                     if comptime![team.is_in_plane()] {
-                        in_plane::<N>(totals, share, reducer, lanes)
+                        in_plane::<N>(totals, share.place.member, share, reducer, lanes)
                     } else {
                         self.across_planes(totals, turn, share, reducer, lanes)
                     }
@@ -104,42 +105,50 @@ impl<N: Width> Exchange<N> {
         #[comptime] lanes: u32,
     ) -> Learned<N> {
         let team = comptime![reducer.team];
-        let planes = comptime![team.units_per_tile / lanes];
-        let count = comptime![planes * totals.len() as u32];
+        let (planes, stride) = comptime![(team.units_per_tile / lanes, team.unit_stride)];
+        let tiles = comptime![team.tiles_per_cube() as u32];
+        let each = comptime![planes.div_ceil(lanes)];
         let zero = share.unknown_zero();
         let member = share.place.member;
         let (plane, lane) = (member / lanes, member % lanes);
-        let buffer = (turn & 1) * comptime![team.tiles_per_cube() as u32] + share.place.tile;
-        let first = buffer * count;
+        let first = (turn & 1) * comptime![planes * tiles] + share.place.tile;
         let mut near = self.near;
-        let mut own = Sequence::<Accumulator<N>>::new();
-        #[unroll]
-        for k in 0..totals.len().comptime() {
-            let scanned = scan_lanes::<N>(*totals.index(k), lane, zero, reducer, lanes);
-            if lane == comptime![lanes - 1] {
-                near.put((first + comptime![k as u32 * planes] + plane) as usize, scanned);
-            }
-            own.push(scanned.shuffle_up(1u32));
+        let own = in_plane::<N>(totals, lane, share, reducer, lanes);
+        if lane == 0 {
+            near.put((first + plane * tiles) as usize, own.total);
         }
         sync_cube();
-        let of_planes = near.at((first + clamp_max(lane, comptime![count - 1])) as usize);
-        let of_planes = scan_lanes::<N>(of_planes, lane, zero, reducer, lanes);
-        let first_lane = UNIT_POS_PLANE - lane;
+        // Each lane has the totals of neighbouring planes, or of one. What lies before this plane is
+        // known to the lane that has its total.
+        let mut of_planes = near.at((first + clamp_max(lane * each, planes - 1) * tiles) as usize);
+        let mut within = reducer.identity::<N>();
+        if comptime![each > 1] {
+            #[unroll]
+            for nth in 1..each {
+                if lane * each + nth <= plane {
+                    within = of_planes;
+                }
+                let next = near.at((first + (lane * each + nth) * tiles) as usize);
+                of_planes = reducer.merge::<N>(of_planes, next);
+            }
+        }
+        let scanned = scan_lanes::<N>(of_planes, lane, zero, reducer, lanes, stride);
+        let first_lane = UNIT_POS_PLANE - lane * stride;
+        let last_lane = comptime![(planes / each - 1) * stride];
+        let mut earlier = scanned.shuffle_up(stride);
+        if lane == 0 {
+            earlier = reducer.identity::<N>();
+        }
+        if comptime![each > 1] {
+            earlier = reducer.merge::<N>(earlier, within);
+        }
+        let earlier = earlier.shuffle_from(first_lane + plane / each * stride);
         let mut before = Sequence::<Accumulator<N>>::new();
         #[unroll]
         for k in 0..totals.len().comptime() {
-            let nth = comptime![k as u32 * planes] + plane;
-            let earlier = of_planes.shuffle_from(first_lane + clamp_min(nth, 1u32) - 1);
-            let mut all = reducer.identity::<N>();
-            if nth > 0 {
-                all = earlier;
-            }
-            if lane > 0 {
-                all = reducer.merge::<N>(all, *own.index(k));
-            }
-            before.push(all);
+            before.push(reducer.merge::<N>(earlier, *own.before.index(k)));
         }
-        Learned::<N> { before, total: of_planes.shuffle_from(first_lane + comptime![count - 1]) }
+        Learned::<N> { before, total: scanned.shuffle_from(first_lane + last_lane) }
     }
 
     /// One unit adds up a few totals, and one more those of all such units: both take fewer merges
@@ -210,25 +219,26 @@ fn alone<N: Width>(totals: &Sequence<Accumulator<N>>, reducer: &Reducer<'_>) -> 
     Learned::<N> { before, total }
 }
 
-/// The lanes of one plane, or of a part of it, have a row.
+/// The lanes of one plane, or of a part of it, have a row, or neighbouring loads of one.
 #[cube]
 fn in_plane<N: Width>(
     totals: &Sequence<Accumulator<N>>,
+    lane: u32,
     share: &Share<'_>,
     reducer: &Reducer<'_>,
     #[comptime] lanes: u32,
 ) -> Learned<N> {
     let zero = share.unknown_zero();
-    let lane = share.place.member;
-    let last = UNIT_POS_PLANE - lane + comptime![lanes - 1];
+    let stride = comptime![reducer.team.unit_stride];
+    let last = UNIT_POS_PLANE - lane * stride + comptime![(lanes - 1) * stride];
     let count = totals.len().comptime();
     let mut before = Sequence::<Accumulator<N>>::new();
     let mut of_loads = Sequence::<Accumulator<N>>::new();
     of_loads.push(reducer.identity::<N>());
     #[unroll]
     for k in 0..count {
-        let scanned = scan_lanes::<N>(*totals.index(k), lane, zero, reducer, lanes);
-        let earlier = scanned.shuffle_up(1u32);
+        let scanned = scan_lanes::<N>(*totals.index(k), lane, zero, reducer, lanes, stride);
+        let earlier = scanned.shuffle_up(stride);
         let mut all = *of_loads.index(k);
         if lane > 0 {
             all = reducer.merge::<N>(*of_loads.index(k), earlier);

@@ -12,7 +12,7 @@
 //! begun.
 
 use cubecl::prelude::*;
-use reduce_planner::{Direction, ScanPlan};
+use reduce_planner::Direction;
 
 use super::{
     Cuts, Part, ScanSpec,
@@ -34,6 +34,15 @@ use crate::{
     },
 };
 
+/// The groups of parts whose accumulators are published.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct LookedBack {
+    /// Levels of groups.
+    pub(crate) levels: u32,
+    /// Parts, or groups of the level below, of each group.
+    pub(crate) each: u32,
+}
+
 /// Scans rows of several cubes, which have a chunk each. They publish their accumulators in
 /// `published`, under the `mark` of the launch.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -48,7 +57,7 @@ pub(crate) fn scan_looking_back(
     earlier: &Earlier,
     parameters: &Parameters,
     mark: u64,
-    #[comptime] levels: u32,
+    #[comptime] groups: LookedBack,
     #[comptime] spec: ScanSpec,
     #[comptime] operator: OperatorRef,
 ) {
@@ -63,9 +72,9 @@ pub(crate) fn scan_looking_back(
     let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
     let part = Part::new(&share, cuts, elements_before_row(earlier), cube, spec);
     let tree = PublishedTree {
-        published: Published::of(block, slots(cuts.cubes, levels), mark, outputs, operator),
+        published: Published::of(block, slots(cuts.cubes, groups), mark, outputs, operator),
         parts: cuts.cubes,
-        levels,
+        groups,
     };
     match comptime![access.direction] {
         Direction::Along => {
@@ -92,13 +101,13 @@ pub(crate) fn scan_looking_back(
 /// Accumulators of an output that the cubes of a row publish: those of parts, then those of groups,
 /// then those of groups of groups.
 #[cube]
-fn slots(parts: usize, #[comptime] levels: u32) -> usize {
+fn slots(parts: usize, #[comptime] groups: LookedBack) -> usize {
     let mut slots = 0usize;
-    let mut groups = parts;
+    let mut of_level = parts;
     #[unroll]
-    for _ in 0..levels {
-        slots += groups;
-        groups = groups.div_ceil(comptime![ScanPlan::LOOKED_BACK as usize]);
+    for _ in 0..comptime![groups.levels] {
+        slots += of_level;
+        of_level = of_level.div_ceil(comptime![groups.each as usize]);
     }
     slots
 }
@@ -110,7 +119,7 @@ struct PublishedTree {
     published: Published,
     parts: usize,
     #[cube(comptime)]
-    levels: u32,
+    groups: LookedBack,
 }
 
 #[cube]
@@ -165,10 +174,10 @@ impl PublishedTree {
         merging: &Reducer<'_>,
     ) -> Accumulator<Single> {
         let published = self.published;
-        let looked_back = comptime![ScanPlan::LOOKED_BACK as usize];
+        let looked_back = comptime![self.groups.each as usize];
         let in_group = number % looked_back;
         let parts = Ranges::one(number - in_group, in_group);
-        if comptime![self.levels == 1] {
+        if comptime![self.groups.levels == 1] {
             published.merge_from(words, parts, merging)
         } else {
             let has_output = output < comptime![published.outputs];
@@ -188,7 +197,7 @@ impl PublishedTree {
                 let earlier = Ranges::one(far, among_groups);
                 let of_groups = published.merge_from(words, earlier, merging);
                 before = merging.merge::<Single>(of_groups, of_parts);
-                if comptime![self.levels > 2] {
+                if comptime![self.groups.levels > 2] {
                     let ends_groups = among_groups + 1 == looked_back;
                     if has_output && ends_groups {
                         let all = merging.merge::<Single>(of_groups, of_group);
@@ -203,7 +212,7 @@ impl PublishedTree {
                 let both = Ranges::two(far, among_groups, number - in_group, in_group);
                 before = published.merge_from(words, both, merging);
             }
-            if comptime![self.levels > 2] {
+            if comptime![self.groups.levels > 2] {
                 let topmost = Ranges::one(first_group + groups, group / looked_back);
                 let of_topmost = published.merge_from(words, topmost, merging);
                 before = merging.merge::<Single>(of_topmost, before);

@@ -23,7 +23,7 @@ use reduce_planner::{Access, Direction};
 
 pub(crate) use self::{
     earlier::{Earlier, EarlierLaunch, EarlierWordsLaunch},
-    look_back::scan_looking_back,
+    look_back::{LookedBack, scan_looking_back},
 };
 
 use self::{
@@ -35,19 +35,20 @@ use self::{
     results::store_results,
 };
 use super::{
-    accumulate::{push_component, push_loaded},
+    accumulate::{push_component, push_loaded, push_together},
     args::{
         InputArrays, KernelTypes, Output, PartialArrays, ResultArrays, input_of, output_of,
         partials_of,
     },
     geometry::{Companion, Geometry},
-    load::{AtEnd, Loaded, load},
+    load::{AtEnd, Loaded, load, position_across},
     reducer::Reducer,
     share::{Share, share_among_cubes},
     team::Team,
 };
 use crate::operator::{
-    Accumulator, OperatorRef, Parameters, Position, Single, Stored, Wide, Width, component_at,
+    Accumulator, BlockTraits, OperatorRef, Parameters, Position, Single, Stored, Wide, Width,
+    block::all, component_at,
 };
 
 /// How a scan is generated.
@@ -63,6 +64,8 @@ pub(crate) struct ScanSpec {
     pub(crate) split: bool,
     /// Whether partial results of other tensors come before the rows.
     pub(crate) continues: bool,
+    /// Whether units load the values of the next chunk before they scan this one.
+    pub(crate) ahead: bool,
 }
 
 /// How rows are cut into parts.
@@ -115,8 +118,13 @@ impl<'a> Part<'a> {
         let units = comptime![self.spec.team.units_per_tile as usize];
         let member = self.share.place.member as usize;
         match comptime![self.spec.access.direction] {
-            // Neighbouring units read neighbouring vectors.
-            Direction::Along => (chunk * loads + k) * units + member,
+            // Neighbouring units read neighbouring vectors. Those of a plane follow each other.
+            Direction::Along => {
+                let lanes = comptime![self.spec.team.neighbours() as usize];
+                let planes = comptime![units / lanes];
+                let (plane, lane) = (member / lanes, member % lanes);
+                ((chunk * planes + plane) * loads + k) * lanes + lane
+            }
             // Neighbouring units read neighbouring columns, and each has neighbouring elements of
             // its own.
             Direction::Across => (chunk * units + member) * loads + k,
@@ -132,6 +140,38 @@ impl<'a> Part<'a> {
     /// number, had the row all of its components.
     fn count_before(&self, number: usize) -> usize {
         self.before + number * comptime![self.spec.access.vector] - self.edges.lead
+    }
+
+    /// The loads of a chunk, whose values have been loaded `ahead` if units do so.
+    fn take(&self, ahead: &Ahead, chunk: usize) -> Sequence<Loaded> {
+        if comptime![self.spec.ahead] {
+            let count = self.edges.loads;
+            let mut loads = Sequence::<Loaded>::new();
+            #[unroll]
+            for k in 0..comptime![self.spec.access.loads_in_flight] {
+                let number = self.number(chunk, k);
+                let place = self.place(clamp_max(number, count - 1));
+                loads.push(Loaded {
+                    value: ahead.index(k).read(),
+                    second: ComptimeOption::new_None(),
+                    position: position_across(self.share.geometry, place),
+                    valid: number < count,
+                });
+            }
+            loads
+        } else {
+            self.issue(chunk)
+        }
+    }
+
+    /// Loads the values of a chunk ahead.
+    fn load_ahead(&self, ahead: &Ahead, chunk: usize) {
+        let loads = self.issue(chunk);
+        #[unroll]
+        for k in 0..loads.len().comptime() {
+            let loaded = *loads.index(k);
+            ahead.index(k).store(loaded.value);
+        }
     }
 
     /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not
@@ -226,7 +266,14 @@ pub(crate) fn reduce_parts(
     }
 }
 
+/// The values of loads of the next chunk.
+type Ahead = Sequence<RuntimeCell<Vector<Stored, Wide>>>;
+
 /// Scans a part, before which lies `before`. Every unit of the cube must get here.
+#[allow(
+    clippy::collapsible_if,
+    reason = "the outer condition is known when the kernel is generated, the inner when it runs"
+)]
 #[cube]
 fn scan_part<N: Width>(
     results: &mut Output,
@@ -237,8 +284,24 @@ fn scan_part<N: Width>(
     reducer: &Reducer<'_>,
 ) {
     let mut carry = Carry::<N>::new(before, reducer);
+    let mut ahead = Ahead::new();
+    if comptime![part.spec.ahead] {
+        #[unroll]
+        for _ in 0..comptime![part.spec.access.loads_in_flight] {
+            ahead.push(RuntimeCell::new(Vector::empty()));
+        }
+        if part.first < part.end {
+            part.load_ahead(&ahead, part.first);
+        }
+    }
     for chunk in part.first..part.end {
-        let loads = part.issue(chunk);
+        let loads = part.take(&ahead, chunk);
+        // While units wait for each other, the next chunk is on its way.
+        if comptime![part.spec.ahead] {
+            if chunk + 1 < part.end {
+                part.load_ahead(&ahead, chunk + 1);
+            }
+        }
         let totals = totals::<N>(&loads, chunk, part, reducer);
         let turn = u32::cast_from(chunk - part.first) + 1;
         let learned = exchange.through(&totals, turn, part.share, reducer);
@@ -292,20 +355,18 @@ fn total_of_load<N: Width>(
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    if comptime![reducer.operator.0.merges_in_loops()] {
-        total_in_loop::<N>(loaded, number, part, reducer)
-    } else if comptime![part.spec.access.peeled] {
+    if comptime![part.spec.access.peeled] {
         let mut total = reducer.identity::<N>();
         let is_whole = part.edges.is_whole(number, comptime![part.spec]);
         if is_whole {
-            total = total_of_vector::<N>(loaded, part, reducer);
+            total = total_of_vector::<N>(loaded, number, part, reducer);
         }
         if !is_whole {
             total = total_in_loop::<N>(loaded, number, part, reducer);
         }
         total
     } else {
-        total_of_vector::<N>(loaded, part, reducer)
+        total_of_vector::<N>(loaded, number, part, reducer)
     }
 }
 
@@ -313,17 +374,36 @@ fn total_of_load<N: Width>(
 #[cube]
 fn total_of_vector<N: Width>(
     loaded: &Loaded,
+    number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
     let mut total = reducer.identity::<N>();
-    #[unroll]
-    for nth in 0..comptime![part.spec.access.vector] {
-        let component = comptime![component_of(nth, part.spec)];
-        total = push_component::<N>(total, loaded, component, reducer);
+    if comptime![has_long_pushes(reducer.operator)] {
+        let mut loads = Sequence::<Loaded>::new();
+        loads.push(*loaded);
+        let (pushed, taken) = push_together::<N>(total, &loads, reducer, ONE_LOAD);
+        total = pushed;
+        if !all::<N>(taken) {
+            total = total_in_loop::<N>(loaded, number, part, reducer);
+        }
+    } else {
+        #[unroll]
+        for nth in 0..comptime![part.spec.access.vector] {
+            let component = comptime![component_of(nth, part.spec)];
+            total = push_component::<N>(total, loaded, component, reducer);
+        }
     }
     total
 }
+
+/// Whether a block of elements takes much less time than as many pushes.
+fn has_long_pushes(operator: OperatorRef) -> bool {
+    operator.0.merges_in_loops() && operator.0.blocks.is_some()
+}
+
+/// A block of a load that exists, pushed to an accumulator of no elements.
+const ONE_LOAD: BlockTraits = BlockTraits { whole: true, ascending: true, starts: true };
 
 /// The total of those components of a load that the row has.
 #[cube]

@@ -1,7 +1,7 @@
 //! Rows of several cubes: the accumulator of each part, and what lies before a part.
 
 use cubecl::prelude::*;
-use reduce_planner::ScanPlan;
+use reduce_planner::{Combine, Direction, ScanPlan};
 
 use super::{
     Part,
@@ -14,6 +14,7 @@ use crate::{
         combine::combine_vectors,
         pairwise::{Tree, is_pairwise},
         reducer::Reducer,
+        team::Team,
         total::combine_team,
     },
     operator::{Accumulator, AccumulatorTypes, Columns, Single, Wide, Width},
@@ -75,7 +76,12 @@ pub(super) fn reduce_part<N: Width>(
     if comptime![part.spec.access.peeled] {
         of_unit = reducer.merge::<N>(of_unit, of_edges);
     }
-    let total = combine_team::<N>(of_unit, zero, reducer);
+    // The lanes of an output across stand apart in their plane, and merge as a scan's only.
+    let team = comptime![match part.spec.access.direction {
+        Direction::Along => reducer.team,
+        Direction::Across => Team { combine: Combine::Shared, ..reducer.team },
+    }];
+    let total = combine_team::<N>(of_unit, zero, &reducer.with_team(team));
     let first = part.cube * share.geometry.outputs + share.tile.index;
     #[unroll]
     for nth in 0..N::value().comptime() {

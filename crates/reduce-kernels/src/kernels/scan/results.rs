@@ -12,7 +12,7 @@ use crate::{
         load::Loaded,
         reducer::Reducer,
     },
-    operator::{Accumulator, Results, Single, Wide, Width},
+    operator::{Accumulator, OperatorRef, Results, Single, Wide, Width},
 };
 
 /// Stores the results of a chunk, before which lies `before`.
@@ -79,7 +79,7 @@ fn results_along(
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Results<Wide> {
-    if comptime![reducer.operator.0.merges_in_loops()] {
+    if comptime![is_long(reducer.operator)] {
         results_in_loop(before, loaded, number, part, reducer)
     } else if comptime![part.spec.access.peeled] {
         let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
@@ -221,4 +221,9 @@ fn store_vector(
             results.elements.put(offset + nth * inner, all.component(nth));
         }
     }
+}
+
+/// Whether compilers would take long for a copy of a push for each element.
+fn is_long(operator: OperatorRef) -> bool {
+    operator.0.fields > 3
 }

@@ -147,7 +147,7 @@ impl<N: Width> Carry<N> {
         // How many lanes before this one belong to the same region.
         let upto = ends & (u32::MAX >> (31 - lane));
         let reach = select(upto == 0, lane, lane + upto.leading_zeros() - 31);
-        let rest = scan_lanes::<N>(tail.rest, reach, share.unknown_zero(), reducer, lanes);
+        let rest = scan_lanes::<N>(tail.rest, reach, share.unknown_zero(), reducer, lanes, 1u32);
         let of_lanes = Tail::new(rest.shuffle_up(1u32), ends & ((1u32 << lane) - 1));
         let mut before = of_strip;
         if lane > 0 {
