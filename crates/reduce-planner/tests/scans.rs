@@ -40,33 +40,33 @@ fn plans_follow_the_shape() {
     let sentence = |shape: &[usize], axis| chosen(&sums(shape, axis), &device).to_string();
     assert_eq!(
         sentence(&[65536, 1024], 1),
-        "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 \
-         along the reduction, 4 loads in flight"
-    );
-    assert_eq!(
-        sentence(&[1 << 20, 64], 1),
-        "scan by a plane: 8 units per output in planes of 8, 32 outputs per cube; vectors of 4 \
+        "scan by a cube: 128 units per output in planes of 32, 1 output per cube; vectors of 4 \
          along the reduction, 2 loads in flight"
     );
     assert_eq!(
+        sentence(&[1 << 20, 64], 1),
+        "scan by a plane: 16 units per output in planes of 16, 8 outputs per cube; vectors of 4 \
+         along the reduction, 1 load in flight"
+    );
+    assert_eq!(
         sentence(&[8192, 8192], 1),
-        "scan by a cube: 256 units per output in planes of 32, 1 output per cube; vectors of 4 \
+        "scan by a cube: 512 units per output in planes of 32, 1 output per cube; vectors of 4 \
          along the reduction, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[8192, 8192], 0),
-        "scan by a cube: 64 units per output tile through shared memory, 8 output tiles per cube; \
-         vectors of 4 across outputs, 4 loads in flight"
+        "scan by a cube: 32 units per output tile in planes of 4, 8 output tiles per cube; vectors \
+         of 4 across outputs, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 20, 32], 0),
-        "scan by 4096 cubes per output tile that look back: 64 units per output tile through \
-         shared memory, 8 output tiles per cube; vectors of 4 across outputs, 4 loads in flight"
+        "scan by 2048 cubes per output tile that look back: 32 units per output tile in planes of 4, \
+         8 output tiles per cube; vectors of 4 across outputs, 16 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 28], 0),
-        "scan by 65536 cubes per output that look back: 256 units per output in planes of 32, \
-         1 output per cube; vectors of 4 along the reduction, 4 loads in flight"
+        "scan by 32768 cubes per output that look back: 256 units per output in planes of 32, \
+         1 output per cube; vectors of 4 along the reduction, 8 loads in flight"
     );
     assert_eq!(chosen(&sums(&[1 << 28], 0), &device).levels(), 2);
     // Where cubes may not wait for others, a first launch reads the input too.
@@ -77,7 +77,7 @@ fn plans_follow_the_shape() {
     for device in [forbidden, unordered] {
         assert_eq!(
             chosen(&sums(&[1 << 28], 0), &device).to_string(),
-            "scan by 525 cubes per output in 2 launches: 256 units per output in planes of 32, \
+            "scan by 263 cubes per output in 2 launches: 512 units per output in planes of 32, \
              1 output per cube; vectors of 4 along the reduction, 4 loads in flight"
         );
     }
@@ -147,7 +147,7 @@ fn choices_are_explained() {
     assert_eq!(refused[1], "plane: rows of 256 loads are longer than the 128 that it holds");
     assert_eq!(
         refused[2],
-        "split: no need to split: 65536 cubes without a split, and 2112 fill the device"
+        "split: no need to split: 65536 cubes without a split, and 1056 fill the device"
     );
     let by_units = force_scan(ScheduleKind::Unit, &sums(&[8192, 8192], 0), &device).unwrap();
     assert_eq!(by_units.kind(), ScheduleKind::Unit);
@@ -262,9 +262,9 @@ fn rules() {
     assert!(matches!(reason(&much), Illegal::SharedMemory { .. }));
     let across = |plan: &mut ScanPlan| {
         plan.access = Access::new(Direction::Across);
-        plan.outputs_per_cube = 4;
+        plan.outputs_per_cube = 2;
     };
-    assert_eq!(reason(&across), Illegal::LanesBesideOutputs { lanes: 32, outputs: 4, plane: 32 });
+    assert_eq!(reason(&across), Illegal::LanesBesideOutputs { lanes: 32, outputs: 2, plane: 32 });
     let mut old = plan;
     old.version += 1;
     assert!(matches!(old.check(&problem, &device), Err(PlanError::Version { .. })));

@@ -253,6 +253,15 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
     Loaded { value, second, position: position_across(geometry, nth), valid: true }
 }
 
+/// The position of load number `nth` of a tile.
+#[cube]
+pub(super) fn position_of(share: &Share<'_>, nth: usize) -> Position {
+    match comptime![share.access.direction] {
+        Direction::Along => vector_place(share, nth).position,
+        Direction::Across => position_across(share.geometry, nth),
+    }
+}
+
 /// The position of load number `nth` of a tile across outputs. All of its elements have the same.
 #[cube]
 pub(super) fn position_across(geometry: &Geometry, nth: usize) -> Position {

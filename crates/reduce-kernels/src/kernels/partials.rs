@@ -231,6 +231,11 @@ impl Published {
         Published { first: block * (1 + cubes * per_cube), cubes, mark, outputs, words }
     }
 
+    /// 0, the same in all units, and unknown to compilers.
+    pub(super) fn zero(&self) -> u32 {
+        unknown_zero(self.cubes, self.first)
+    }
+
     /// Resets the counter for this launch. The cubes count themselves in much later, so the reset
     /// costs nothing.
     pub(super) fn open(&self, published: &[Atomic<u64>]) {
@@ -316,6 +321,20 @@ impl Published {
         ranges: Ranges,
         reducer: &Reducer<'_>,
     ) -> Accumulator<Single> {
+        let total = self.own_from(published, ranges, reducer);
+        // Units that waited may have left their plane's other units behind. CubeCL's plane
+        // operations on CUDA take part with whichever units happen to be there.
+        sync_cube();
+        combine_team::<Single>(total, self.zero(), reducer)
+    }
+
+    /// What this unit merges of that.
+    pub(super) fn own_from(
+        &self,
+        published: &[Atomic<u64>],
+        ranges: Ranges,
+        reducer: &Reducer<'_>,
+    ) -> Accumulator<Single> {
         let cubes = ranges.cubes();
         let team = comptime![reducer.team];
         let words = comptime![self.words];
@@ -332,7 +351,7 @@ impl Published {
             place.member as usize
         };
         let own = CubesOfUnit::of(member, units, cubes, comptime![reducer.operator]);
-        let zero = unknown_zero(self.cubes, self.first);
+        let zero = self.zero();
         let tree = tree_of_partials(comptime![reducer.operator]);
         let mut total = reducer.identity::<Single>();
         // The loop is counted. A `while` over the same rounds lost its results on Mesa's software
@@ -379,9 +398,6 @@ impl Published {
                 }
             }
         }
-        // Units that waited may have left their plane's other units behind. CubeCL's plane
-        // operations on CUDA take part with whichever units happen to be there.
-        sync_cube();
-        combine_team::<Single>(total, zero, reducer)
+        total
     }
 }

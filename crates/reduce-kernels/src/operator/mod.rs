@@ -87,7 +87,9 @@ pub(crate) use parameters::{ParametersLaunch, finite, not_negative};
 pub use passes::{InPasses, Passes};
 pub(crate) use passes::{PassWidth, PassesRef, after_first, between, element_of, finish_passes};
 pub use position::Position;
-pub(crate) use record::{Accumulator, Columns, Field, Reals, Results, component_at, word_count};
+pub(crate) use record::{
+    Accumulator, Columns, Field, Reals, Results, component_at, shared, word_count,
+};
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
 pub(crate) use slice::Slice;

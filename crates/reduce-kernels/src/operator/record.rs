@@ -642,8 +642,9 @@ impl<T: FieldTypes> Columns<T, Single> {
     }
 }
 
+/// An array of vectors in shared memory, if it `exists`.
 #[cube]
-fn shared<T: Float, N: Size>(
+pub(crate) fn shared<T: Float, N: Size>(
     #[comptime] len: usize,
     #[comptime] exists: bool,
 ) -> ComptimeOption<Slice<Vector<T, N>>> {

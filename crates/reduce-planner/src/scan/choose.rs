@@ -1,8 +1,8 @@
 //! The choice of a plan for a scan, step by step. Read [`choose_scan`] from top to bottom.
 
-use super::plan::{ScanParts, ScanPlan, check_device, may_peel, row_loads};
+use super::plan::{ScanParts, ScanPlan, check_device, has_long_functions, may_peel, row_loads};
 use crate::{
-    choose::{Candidate, Choice, Explained, FEW_FIELDS, floor_power_of_two},
+    choose::{Candidate, Choice, Explained, floor_power_of_two},
     device::Device,
     error::PlanError,
     estimate::Estimate,
@@ -273,12 +273,7 @@ fn by_planes(
     if loads > plane * each {
         return Err(ScanReason::TooLong { loads, most: plane * each });
     }
-    // As many lanes as read a whole line of the cache at once, and more if their registers would
-    // not hold the row.
-    let load_bytes = access.vector * problem.problem().input().bytes();
-    let of_line = (device.tuning.line_bytes / load_bytes.max(1)) as u64;
-    let lanes = of_line.min(loads).max(div_ceil(loads, each)).clamp(2, plane).next_power_of_two();
-    let lanes = narrow_power_of_two(lanes.min(plane));
+    let lanes = narrow_power_of_two(loads.min(plane).next_power_of_two().min(plane));
     let access = with_loads(access, div_ceil(loads, lanes.into()), most_loads);
     let units = tuning.independent_units_per_cube.min(device.max_units_per_cube);
     let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
@@ -296,7 +291,7 @@ fn by_cubes(
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {
-            let access = with_loads(access, loads, most_loads(problem, tuning.cube_loads));
+            let access = with_loads(access, loads, loads_of_cube(problem, loads, device));
             let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
             let most = match device.plane_operations {
                 true => tuning.units_per_cube,
@@ -321,7 +316,14 @@ fn by_cubes(
             let device_units = u64::from(device.multiprocessors)
                 .saturating_mul(tuning.units_per_multiprocessor_across.into());
             let wanted = device_units / tiles;
-            across(problem, access, wanted, tuning.units_per_cube_across, device)
+            let load_bytes = (access.vector * problem.problem().input().bytes()) as u64;
+            let device_lines = u64::from(device.multiprocessors) * device.tuning.line_bytes as u64;
+            // Narrower cubes are more, and half a line of the cache still is a whole transfer.
+            let bytes = match tiles * load_bytes <= device_lines {
+                true => device.tuning.line_bytes / 2,
+                false => device.tuning.line_bytes,
+            };
+            across(problem, access, bytes, wanted, tuning.units_per_cube_across, device)
         }
     };
     fit_shared(&mut plan, problem, device)?;
@@ -331,11 +333,25 @@ fn by_cubes(
     Ok(plan)
 }
 
-/// A cube for neighbouring vectors of columns, with about as many units for each of them as wanted,
-/// up to so many of the cube.
+/// Loads of a unit of a cube that scans rows of so many.
+fn loads_of_cube(problem: &ScanProblem, loads: u64, device: &Device) -> u32 {
+    let tuning = device.tuning.scan;
+    let is_short = loads <= u64::from(tuning.units_per_cube.min(device.max_units_per_cube));
+    let is_plain = problem.problem().operator().fields == 1 && !has_long_functions(problem);
+    // Lanes that exchange elements merge less, the more of them each has.
+    if is_plain && is_short && device.plane_operations {
+        tuning.cube_loads_of_short_rows
+    } else {
+        tuning.cube_loads
+    }
+}
+
+/// A cube for neighbouring vectors of columns, as many as have so many bytes side by side, with about
+/// as many units for each of them as wanted, up to so many of the cube.
 fn across(
     problem: &ScanProblem,
     access: Access,
+    bytes: usize,
     wanted: u64,
     most_units: u32,
     device: &Device,
@@ -343,8 +359,8 @@ fn across(
     let loads = row_loads(access, problem);
     let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
     let load_bytes = access.vector * problem.problem().input().bytes();
-    let of_line = (device.tuning.line_bytes / load_bytes.max(1)).max(1) as u64;
-    let side_by_side = floor_power_of_two(of_line).min(inner.next_power_of_two());
+    let side_by_side = (bytes / load_bytes.max(1)).max(1) as u64;
+    let side_by_side = floor_power_of_two(side_by_side).min(inner.next_power_of_two());
     let most = most_units.min(device.max_units_per_cube);
     let room = (floor_power_of_two(most.into()) / side_by_side).max(1);
     let busy = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
@@ -444,7 +460,8 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
             let held = (tuning.look_back_elements_across as usize / access.vector.max(1)).max(1);
             let most = most_loads(problem, u32::try_from(held).unwrap_or(u32::MAX));
             let access = with_loads(access, loads, most);
-            across(problem, access, u64::MAX, tuning.look_back_units_across, device)
+            let bytes = device.tuning.line_bytes;
+            across(problem, access, bytes, u64::MAX, tuning.look_back_units_across, device)
         }
     };
     let mut plan = ScanPlan {
@@ -470,9 +487,7 @@ fn each_chunk_a_cube(plan: &ScanPlan, problem: &ScanProblem) -> u32 {
 /// Most loads of a unit, of as many for usual operators: half of them where accumulators have many
 /// fields, or elements take long. Their kernels have longer code for each load.
 fn most_loads(problem: &ScanProblem, usual: u32) -> u32 {
-    let operator = problem.problem().operator();
-    let long = operator.fields > FEW_FIELDS || operator.element_cost.is_transcendental();
-    if long { (usual / 2).max(1) } else { usual }
+    if has_long_functions(problem) { (usual / 2).max(1) } else { usual }
 }
 
 /// The access with as many loads in flight as there are, up to `most`.

@@ -4,6 +4,7 @@ use core::fmt;
 
 use super::choose_scan;
 use crate::{
+    choose::FEW_FIELDS,
     device::Device,
     error::PlanError,
     illegal::{Illegal, Quantity},
@@ -138,12 +139,12 @@ impl ScanPlan {
     /// that of them all. So no cube waits for a chain of others, and which accumulators it merges,
     /// and in which order, does not depend on when the others publish theirs.
     ///
-    /// A row of more parts than one level takes has two levels of about equal size, if these do:
-    /// then a cube merges the fewest accumulators.
+    /// Two levels of about equal size have the fewest accumulators to merge. Of a row alone, each
+    /// unit of a cube merges one, so that a level may as well be full.
     #[must_use]
     pub const fn looked_back(&self) -> u32 {
         let (most, parts) = (Self::MOST_LOOKED_BACK, self.cubes_per_output);
-        if parts <= most {
+        if parts <= most && matches!(self.access.direction, Direction::Along) {
             return most;
         }
         let mut group = 1;
@@ -188,6 +189,20 @@ impl ScanPlan {
         let of_block = of_output.saturating_mul(self.outputs_of_cube().into()).saturating_add(1);
         let blocks = div_ceil(cubes, u64::from(self.cubes_per_output.max(1)));
         self.looks_back().then(|| blocks.saturating_mul(of_block))
+    }
+
+    /// Whether the lanes of a plane exchange the elements that they have loaded, through shared
+    /// memory, so that each has neighbouring loads. They then have one total for the others, not one
+    /// of each load, which takes fewer merges: those of operators of many fields, or of
+    /// exponentials, take longer than elements do.
+    #[must_use]
+    pub fn transposes(&self, problem: &ScanProblem) -> bool {
+        let Access { direction, loads_in_flight, .. } = self.access;
+        has_long_functions(problem)
+            && direction == Direction::Along
+            && loads_in_flight > 1
+            && self.units_per_output > 1
+            && matches!(self.combine, Combine::Plane { .. })
     }
 
     /// Units of a cube.
@@ -249,8 +264,9 @@ impl ScanPlan {
         let totals = self.totals_per_output() as usize;
         let of_outputs = self.outputs_of_cube() as usize;
         let looking_back = match self.looks_back() {
-            // What outputs have, and what the units that merge tell each other.
-            true => of_outputs.saturating_add(self.units_per_cube() as usize),
+            // What outputs have, and what the units that merge tell each other: those of the last
+            // part of a group, and those of other parts.
+            true => of_outputs.saturating_add((self.units_per_cube() as usize).saturating_mul(2)),
             false => 0,
         };
         let looking_back =
@@ -267,7 +283,22 @@ impl ScanPlan {
             }
         };
         let accumulator = accumulator_bytes(problem.problem(), self.access);
-        records.saturating_mul(outputs).saturating_mul(accumulator).saturating_add(looking_back)
+        let transposed = match self.transposes(problem) {
+            true => {
+                let of_row = problem.problem();
+                let loads = self.units_per_cube() as usize * self.access.loads_in_flight;
+                let bytes = of_row.input().bytes()
+                    + of_row.results().iter().map(|result| result.bytes()).sum::<usize>();
+                // One vector in eight is left out.
+                (loads + loads / 8).saturating_mul(self.access.vector).saturating_mul(bytes)
+            }
+            false => 0,
+        };
+        records
+            .saturating_mul(outputs)
+            .saturating_mul(accumulator)
+            .saturating_add(looking_back)
+            .saturating_add(transposed)
     }
 
     /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`]
@@ -407,6 +438,13 @@ impl ScanPlan {
         let of_units = (self.units_per_output, self.combine, self.cubes_per_output, self.parts);
         (direction, vector, peeled, loads_in_flight, of_units)
     }
+}
+
+/// Whether the functions of the operator take much longer than reading an element: its accumulators
+/// have many fields, or its elements take exponentials or the like.
+pub(super) fn has_long_functions(problem: &ScanProblem) -> bool {
+    let operator = problem.problem().operator();
+    operator.fields > FEW_FIELDS || operator.element_cost.is_transcendental()
 }
 
 /// Loads of an output's row. Those of a peeled one are the aligned vectors that hold any of its

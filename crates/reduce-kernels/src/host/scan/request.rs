@@ -223,6 +223,7 @@ impl Task for ScanRequest<'_> {
                 split: plan.launches() > 1,
                 continues: self.earlier.is_some(),
                 ahead: access.direction == Direction::Across && chunks > 1,
+                transposes: plan.transposes(problem),
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::{Part, ScanSpec};
 use crate::{
     kernels::{load::Loaded, share::Share},
-    operator::{Position, Stored, Wide},
+    operator::{Stored, Wide},
 };
 
 /// The ends of a row, counted in the direction of the scan.
@@ -109,16 +109,7 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
                 value.insert(nth, input.elements.at(element));
             }
         }
-        let step = geometry.inner_target_stride;
-        // Of a vector that begins before the row, the position wraps around, and back at the row's
-        // first element.
-        let position = geometry.position((index * vector - start) * step);
-        loads.push(Loaded {
-            value,
-            second: ComptimeOption::new_None(),
-            position: Position { start: position, step },
-            valid: part.number(chunk, k) < count,
-        });
+        loads.push(part.loaded(part.number(chunk, k), value));
     }
     loads
 }

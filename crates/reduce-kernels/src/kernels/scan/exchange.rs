@@ -34,8 +34,8 @@ pub(super) struct Exchange<N: Width> {
 /// Totals that a unit tells the others.
 pub(super) fn totals_per_unit(spec: ScanSpec) -> u32 {
     match spec.access.direction {
-        Direction::Along => spec.access.loads_in_flight as u32,
-        Direction::Across => 1,
+        Direction::Along if !spec.transposes => spec.access.loads_in_flight as u32,
+        _ => 1,
     }
 }
 

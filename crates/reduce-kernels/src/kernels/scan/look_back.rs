@@ -15,15 +15,17 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    Cuts, Part, ScanSpec,
+    Chunk, Cuts, Part, ScanSpec,
     earlier::{Earlier, elements_before_row, with_earlier},
     exchange::{Exchange, Learned},
     results::store_results,
     totals,
+    transpose::Transposition,
 };
 use crate::{
     kernels::{
         args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
+        combine::combine_plane,
         geometry::{Companion, Geometry},
         partials::{Published, Ranges, merging_team, nth_to_begin, outputs_per_tile},
         reducer::Reducer,
@@ -80,20 +82,24 @@ pub(crate) fn scan_looking_back(
         Direction::Along => {
             let loads = part.issue(cube);
             let exchange = Exchange::<Single>::new(spec, &reducer);
-            let totals = totals::<Single>(&loads, cube, &part, &reducer);
+            let transposition = Transposition::new(spec, &reducer);
+            let totals = totals::<Single>(&loads, &transposition, cube, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Single>(&*published, &learned, &part, &reducer);
             let before = with_earlier::<Single>(earlier, before, &share, spec, &reducer);
-            store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
+            let chunk = Chunk::<Single> { number: cube, before, loads, transposition };
+            store_results(&mut results, output, &chunk, &learned, &part, &reducer);
         }
         Direction::Across => {
             let loads = part.issue(cube);
             let exchange = Exchange::<Wide>::new(spec, &reducer);
-            let totals = totals::<Wide>(&loads, cube, &part, &reducer);
+            let transposition = Transposition::new(spec, &reducer);
+            let totals = totals::<Wide>(&loads, &transposition, cube, &part, &reducer);
             let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
             let before = tree.look_back::<Wide>(&*published, &learned, &part, &reducer);
             let before = with_earlier::<Wide>(earlier, before, &share, spec, &reducer);
-            store_results(&mut results, output, &loads, &learned, before, cube, &part, &reducer);
+            let chunk = Chunk::<Wide> { number: cube, before, loads, transposition };
+            store_results(&mut results, output, &chunk, &learned, &part, &reducer);
         }
     }
 }
@@ -133,91 +139,129 @@ impl PublishedTree {
         part: &Part<'_>,
         reducer: &Reducer<'_>,
     ) -> Accumulator<N> {
-        let width = N::value().comptime();
-        let outputs = comptime![self.published.outputs];
-        let fields = comptime![reducer.operator.0.fields];
-        let place = part.share.place;
-        let first = place.tile as usize * width;
-        let mut of_outputs = Columns::<AccumulatorTypes, Single>::shared(outputs, fields);
-        self.published.publish_tile::<N>(words, part.cube, learned.total, place);
-        if place.member == 0 {
-            #[unroll]
-            for nth in 0..width {
-                of_outputs.put(first + nth, learned.total.component(nth));
-            }
-        }
-        sync_cube();
-        let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
-        let output = UNIT_POS as usize;
-        let has_output = output < outputs;
-        // The total of the part, in the unit of each output.
-        let mut of_part = reducer.identity::<Single>();
-        if has_output {
-            of_part = of_outputs.at(output);
-        }
-        let before = self.before(words, of_part, part.cube, output, &merging);
-        if has_output {
-            of_outputs.put(output, before);
-        }
-        sync_cube();
-        of_outputs.neighbours::<N>(first)
-    }
-
-    /// What lies before a part, complete in the first unit of each output, which has the total of
-    /// the part. Every unit of the cube must get here.
-    fn before(
-        &self,
-        words: &[Atomic<u64>],
-        of_part: Accumulator<Single>,
-        number: usize,
-        output: usize,
-        merging: &Reducer<'_>,
-    ) -> Accumulator<Single> {
         let published = self.published;
+        let outputs = comptime![published.outputs];
         let looked_back = comptime![self.groups.each as usize];
+        let (place, number) = (part.share.place, part.cube);
+        published.publish_tile::<N>(words, number, learned.total, place);
+        let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
+        let first = place.tile as usize * N::value().comptime();
         let in_group = number % looked_back;
-        let parts = Ranges::one(number - in_group, in_group);
         if comptime![self.groups.levels == 1] {
-            published.merge_from(words, parts, merging)
+            let parts = Ranges::one(number - in_group, in_group);
+            self.told_all::<N>(published.own_from(words, parts, &merging), first, &merging)
         } else {
-            let has_output = output < comptime![published.outputs];
             let group = number / looked_back;
             let among_groups = group % looked_back;
-            let (first_group, groups) = (self.parts, self.parts.div_ceil(looked_back));
-            let far = first_group + group - among_groups;
             let ends_group = in_group + 1 == looked_back;
-            let mut before = merging.identity::<Single>();
+            let mut before = reducer.identity::<N>();
             // All units of the cube take the same branch.
             if ends_group {
-                let of_parts = published.merge_from(words, parts, merging);
-                let of_group = merging.merge::<Single>(of_parts, of_part);
-                if has_output {
-                    published.publish(words, first_group + group, output, of_group);
-                }
-                let earlier = Ranges::one(far, among_groups);
-                let of_groups = published.merge_from(words, earlier, merging);
-                before = merging.merge::<Single>(of_groups, of_parts);
-                if comptime![self.groups.levels > 2] {
-                    let ends_groups = among_groups + 1 == looked_back;
-                    if has_output && ends_groups {
-                        let all = merging.merge::<Single>(of_groups, of_group);
-                        let slot = first_group + groups + group / looked_back;
-                        published.publish(words, slot, output, all);
-                    }
-                }
+                before = self.behind_group::<N>(words, learned.total, part, &merging);
             }
             // Groups and parts are merged together: a second round would cost all cubes another
-            // trip to memory and two barriers.
+            // trip to memory and a barrier.
             if !ends_group {
+                let far = self.parts + group - among_groups;
                 let both = Ranges::two(far, among_groups, number - in_group, in_group);
-                before = published.merge_from(words, both, merging);
+                let own = published.own_from(words, both, &merging);
+                before = self.told_all::<N>(own, first, &merging);
             }
             if comptime![self.groups.levels > 2] {
-                let topmost = Ranges::one(first_group + groups, group / looked_back);
-                let of_topmost = published.merge_from(words, topmost, merging);
-                before = merging.merge::<Single>(of_topmost, before);
+                let groups = self.parts.div_ceil(looked_back);
+                let topmost = Ranges::one(self.parts + groups, group / looked_back);
+                let own = published.own_from(words, topmost, &merging);
+                before = reducer.merge::<N>(self.told_all::<N>(own, first, &merging), before);
             }
             before
         }
+    }
+
+    /// What the units of each output have merged, merged in all units of the tile whose outputs
+    /// begin at `first`. Every unit of the cube must get here.
+    fn told_all<N: Width>(
+        &self,
+        own: Accumulator<Single>,
+        first: usize,
+        merging: &Reducer<'_>,
+    ) -> Accumulator<N> {
+        let team = comptime![merging.team];
+        let (outputs, lanes) = comptime![(self.published.outputs as u32, team.lanes())];
+        let slots = comptime![team.units_per_cube / lanes];
+        let fields = comptime![merging.operator.0.fields];
+        let zero = self.published.zero();
+        let mut told = Columns::<AccumulatorTypes, Single>::shared(slots as usize, fields);
+        let mut of_lanes = own;
+        if comptime![lanes > 1] {
+            // Units that waited may have left their plane's other units behind.
+            sync_plane();
+            of_lanes = combine_plane::<Single>(own, zero, merging, lanes, 1u32);
+        }
+        if UNIT_POS % lanes == 0 {
+            told.put((UNIT_POS / lanes) as usize, of_lanes);
+        }
+        sync_cube();
+        // All units merge the same few. A tree among them would take a barrier for each level.
+        let mut all = told.neighbours::<N>(first);
+        for nth in 1..comptime![slots / outputs] + zero {
+            let place = (nth * outputs) as usize + first;
+            all = merging.merge::<N>(all, told.neighbours::<N>(place));
+        }
+        all
+    }
+
+    /// What lies before the last part of a group, which has this total, but for the topmost level.
+    /// Publishes the accumulator of the group, and that of the groups' group if it ends that too.
+    /// Every unit of the cube must get here.
+    fn behind_group<N: Width>(
+        &self,
+        words: &[Atomic<u64>],
+        total: Accumulator<N>,
+        part: &Part<'_>,
+        merging: &Reducer<'_>,
+    ) -> Accumulator<N> {
+        let published = self.published;
+        let width = N::value().comptime();
+        let outputs = comptime![published.outputs];
+        let looked_back = comptime![self.groups.each as usize];
+        let (place, number) = (part.share.place, part.cube);
+        let first = place.tile as usize * width;
+        let fields = comptime![merging.operator.0.fields];
+        let mut of_outputs = Columns::<AccumulatorTypes, Single>::shared(outputs, fields);
+        if place.member == 0 {
+            #[unroll]
+            for nth in 0..width {
+                of_outputs.put(first + nth, total.component(nth));
+            }
+        }
+        sync_cube();
+        let output = UNIT_POS as usize;
+        let has_output = output < outputs;
+        let group = number / looked_back;
+        let among_groups = group % looked_back;
+        let (first_group, groups) = (self.parts, self.parts.div_ceil(looked_back));
+        let in_group = comptime![looked_back - 1].runtime();
+        let parts = Ranges::one(number - in_group, in_group);
+        let of_parts = published.merge_from(words, parts, merging);
+        let mut of_group = of_parts;
+        if has_output {
+            of_group = merging.merge::<Single>(of_parts, of_outputs.at(output));
+            published.publish(words, first_group + group, output, of_group);
+        }
+        let earlier = Ranges::one(first_group + group - among_groups, among_groups);
+        let of_groups = published.merge_from(words, earlier, merging);
+        if comptime![self.groups.levels > 2] {
+            let ends_groups = among_groups + 1 == looked_back;
+            if has_output && ends_groups {
+                let all = merging.merge::<Single>(of_groups, of_group);
+                let slot = first_group + groups + group / looked_back;
+                published.publish(words, slot, output, all);
+            }
+        }
+        if has_output {
+            of_outputs.put(output, merging.merge::<Single>(of_groups, of_parts));
+        }
+        sync_cube();
+        of_outputs.neighbours::<N>(first)
     }
 }

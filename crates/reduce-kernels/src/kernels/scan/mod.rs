@@ -17,6 +17,7 @@ mod exchange;
 mod look_back;
 mod parts;
 mod results;
+mod transpose;
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
@@ -33,6 +34,7 @@ use self::{
     exchange::Exchange,
     parts::{before_part, reduce_part},
     results::store_results,
+    transpose::Transposition,
 };
 use super::{
     accumulate::{push_component, push_loaded, push_together},
@@ -41,7 +43,7 @@ use super::{
         partials_of,
     },
     geometry::{Companion, Geometry},
-    load::{AtEnd, Loaded, load, position_across},
+    load::{AtEnd, Loaded, load, position_of},
     reducer::Reducer,
     share::{Share, share_among_cubes},
     team::Team,
@@ -66,6 +68,8 @@ pub(crate) struct ScanSpec {
     pub(crate) continues: bool,
     /// Whether units load the values of the next chunk before they scan this one.
     pub(crate) ahead: bool,
+    /// Whether the lanes of a plane exchange elements, so that each has neighbouring loads.
+    pub(crate) transposes: bool,
 }
 
 /// How rows are cut into parts.
@@ -131,6 +135,42 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// The number of the load that comes as number `k` of neighbouring ones of this unit, if lanes
+    /// exchange them.
+    fn number_of_neighbour(&self, chunk: usize, k: usize) -> usize {
+        let loads = comptime![self.spec.access.loads_in_flight];
+        let units = comptime![self.spec.team.units_per_tile as usize];
+        (chunk * units + self.share.place.member as usize) * loads + k
+    }
+
+    /// The load with this number and value.
+    fn loaded(&self, number: usize, value: Vector<Stored, Wide>) -> Loaded {
+        let count = self.edges.loads;
+        let place = self.place(clamp_max(number, count - 1));
+        Loaded {
+            value,
+            second: ComptimeOption::new_None(),
+            position: self.position(place),
+            valid: number < count,
+        }
+    }
+
+    /// The position of the load that lies there in the row.
+    fn position(&self, place: usize) -> Position {
+        let (share, vector) = (self.share, comptime![self.spec.access.vector]);
+        let geometry = share.geometry;
+        if comptime![self.spec.access.peeled] {
+            // Of a vector that begins before the row, the position wraps around, and back at the
+            // row's first element.
+            let step = geometry.inner_target_stride;
+            let skipped = share.tile.input % vector;
+            let start = geometry.position((place * vector - skipped) * step);
+            Position { start, step }
+        } else {
+            position_of(share, place)
+        }
+    }
+
     /// Where the load with this number lies in the row.
     fn place(&self, number: usize) -> usize {
         if comptime![self.spec.reverse] { self.edges.loads - 1 - number } else { number }
@@ -145,18 +185,10 @@ impl<'a> Part<'a> {
     /// The loads of a chunk, whose values have been loaded `ahead` if units do so.
     fn take(&self, ahead: &Ahead, chunk: usize) -> Sequence<Loaded> {
         if comptime![self.spec.ahead] {
-            let count = self.edges.loads;
             let mut loads = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..comptime![self.spec.access.loads_in_flight] {
-                let number = self.number(chunk, k);
-                let place = self.place(clamp_max(number, count - 1));
-                loads.push(Loaded {
-                    value: ahead.index(k).read(),
-                    second: ComptimeOption::new_None(),
-                    position: position_across(self.share.geometry, place),
-                    valid: number < count,
-                });
+                loads.push(self.loaded(self.number(chunk, k), ahead.index(k).read()));
             }
             loads
         } else {
@@ -266,6 +298,16 @@ pub(crate) fn reduce_parts(
     }
 }
 
+/// A chunk that is scanned.
+#[derive(CubeType)]
+struct Chunk<N: Width> {
+    number: usize,
+    /// What lies before it.
+    before: Accumulator<N>,
+    loads: Sequence<Loaded>,
+    transposition: Transposition,
+}
+
 /// The values of loads of the next chunk.
 type Ahead = Sequence<RuntimeCell<Vector<Stored, Wide>>>;
 
@@ -283,6 +325,7 @@ fn scan_part<N: Width>(
     exchange: &Exchange<N>,
     reducer: &Reducer<'_>,
 ) {
+    let transposition = Transposition::new(comptime![part.spec], reducer);
     let mut carry = Carry::<N>::new(before, reducer);
     let mut ahead = Ahead::new();
     if comptime![part.spec.ahead] {
@@ -302,24 +345,31 @@ fn scan_part<N: Width>(
                 part.load_ahead(&ahead, chunk + 1);
             }
         }
-        let totals = totals::<N>(&loads, chunk, part, reducer);
+        let totals = totals::<N>(&loads, &transposition, chunk, part, reducer);
         let turn = u32::cast_from(chunk - part.first) + 1;
         let learned = exchange.through(&totals, turn, part.share, reducer);
-        store_results::<N>(results, output, &loads, &learned, carry.before, chunk, part, reducer);
+        let chunk = Chunk::<N> { number: chunk, before: carry.before, loads, transposition };
+        store_results::<N>(results, output, &chunk, &learned, part, reducer);
         carry.add(learned.total, part.share.unknown_zero(), reducer);
     }
 }
 
-/// What a unit has of a chunk: along, the total of each load; across, that of all loads.
+/// What a unit has of a chunk: along, the total of each load; across, or of neighbouring ones, that
+/// of all loads.
 #[cube]
 fn totals<N: Width>(
     loads: &Sequence<Loaded>,
+    transposition: &Transposition,
     chunk: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Sequence<Accumulator<N>> {
     let mut totals = Sequence::<Accumulator<N>>::new();
     match comptime![part.spec.access.direction] {
+        Direction::Along if part.spec.transposes => {
+            transposition.exchange(loads);
+            totals.push(total_of_neighbours::<N>(transposition, chunk, part, reducer));
+        }
         Direction::Along =>
         {
             #[unroll]
@@ -347,6 +397,54 @@ fn totals<N: Width>(
     totals
 }
 
+/// The total of the neighbouring loads that a unit has of a chunk. `N` is [`Single`].
+#[cube]
+fn total_of_neighbours<N: Width>(
+    transposition: &Transposition,
+    chunk: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let count = comptime![part.spec.access.loads_in_flight];
+    let mut total = reducer.identity::<N>();
+    let mut one_by_one = true.runtime();
+    if comptime![reducer.operator.0.blocks.is_some()] {
+        let first = part.number_of_neighbour(chunk, 0usize);
+        let last = part.number_of_neighbour(chunk, comptime![count - 1].runtime());
+        let mut whole = last < part.edges.loads;
+        if comptime![part.spec.access.peeled] {
+            whole = part.edges.is_whole(first, comptime![part.spec])
+                && part.edges.is_whole(last, comptime![part.spec]);
+        }
+        if whole {
+            let mut loads = Sequence::<Loaded>::new();
+            #[unroll]
+            for k in 0..count {
+                let value = transposition.value(comptime![k].runtime());
+                loads.push(part.loaded(first + k, value));
+            }
+            let (pushed, taken) = push_together::<N>(total, &loads, reducer, WHOLE_BLOCK);
+            if all::<N>(taken) {
+                total = pushed;
+                one_by_one = false;
+            }
+        }
+    }
+    if one_by_one {
+        for k in 0..count + part.share.unknown_zero() as usize {
+            let number = part.number_of_neighbour(chunk, k);
+            let loaded = part.loaded(number, transposition.value(k));
+            if loaded.valid {
+                let own = part.edges.components(number, comptime![part.spec]);
+                for nth in own.first..own.end {
+                    total = push_at::<N>(total, &loaded, nth, part, reducer);
+                }
+            }
+        }
+    }
+    total
+}
+
 /// The total of the load along the row with this number. `N` is [`Single`].
 #[cube]
 fn total_of_load<N: Width>(
@@ -355,18 +453,20 @@ fn total_of_load<N: Width>(
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
-    if comptime![part.spec.access.peeled] {
+    if comptime![reducer.operator.0.merges_in_loops()] {
+        total_in_loop::<N>(loaded, number, part, reducer)
+    } else if comptime![part.spec.access.peeled] {
         let mut total = reducer.identity::<N>();
         let is_whole = part.edges.is_whole(number, comptime![part.spec]);
         if is_whole {
-            total = total_of_vector::<N>(loaded, number, part, reducer);
+            total = total_of_vector::<N>(loaded, part, reducer);
         }
         if !is_whole {
             total = total_in_loop::<N>(loaded, number, part, reducer);
         }
         total
     } else {
-        total_of_vector::<N>(loaded, number, part, reducer)
+        total_of_vector::<N>(loaded, part, reducer)
     }
 }
 
@@ -374,36 +474,20 @@ fn total_of_load<N: Width>(
 #[cube]
 fn total_of_vector<N: Width>(
     loaded: &Loaded,
-    number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Accumulator<N> {
     let mut total = reducer.identity::<N>();
-    if comptime![has_long_pushes(reducer.operator)] {
-        let mut loads = Sequence::<Loaded>::new();
-        loads.push(*loaded);
-        let (pushed, taken) = push_together::<N>(total, &loads, reducer, ONE_LOAD);
-        total = pushed;
-        if !all::<N>(taken) {
-            total = total_in_loop::<N>(loaded, number, part, reducer);
-        }
-    } else {
-        #[unroll]
-        for nth in 0..comptime![part.spec.access.vector] {
-            let component = comptime![component_of(nth, part.spec)];
-            total = push_component::<N>(total, loaded, component, reducer);
-        }
+    #[unroll]
+    for nth in 0..comptime![part.spec.access.vector] {
+        let component = comptime![component_of(nth, part.spec)];
+        total = push_component::<N>(total, loaded, component, reducer);
     }
     total
 }
 
-/// Whether a block of elements takes much less time than as many pushes.
-fn has_long_pushes(operator: OperatorRef) -> bool {
-    operator.0.merges_in_loops() && operator.0.blocks.is_some()
-}
-
-/// A block of a load that exists, pushed to an accumulator of no elements.
-const ONE_LOAD: BlockTraits = BlockTraits { whole: true, ascending: true, starts: true };
+/// A block of loads that exist, pushed to an accumulator of no elements.
+const WHOLE_BLOCK: BlockTraits = BlockTraits { whole: true, ascending: false, starts: true };
 
 /// The total of those components of a load that the row has.
 #[cube]

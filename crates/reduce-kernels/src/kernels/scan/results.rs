@@ -3,7 +3,7 @@
 use cubecl::prelude::*;
 use reduce_planner::Direction;
 
-use super::{Part, component_at_number, component_of, exchange::Learned, push_at};
+use super::{Chunk, Part, component_at_number, component_of, exchange::Learned, push_at};
 use crate::{
     kernels::{
         accumulate::{push_component, push_loaded},
@@ -15,7 +15,7 @@ use crate::{
     operator::{Accumulator, OperatorRef, Results, Single, Wide, Width},
 };
 
-/// Stores the results of a chunk, before which lies `before`.
+/// Stores the results of a chunk.
 ///
 /// Elements are pushed a second time: an accumulator for each element, to be merged with what lies
 /// before, would take the registers of several fields and a merge, which costs more than a push.
@@ -23,22 +23,41 @@ use crate::{
 pub(super) fn store_results<N: Width>(
     results: &mut Output,
     output: &Companion,
-    loads: &Sequence<Loaded>,
+    chunk: &Chunk<N>,
     learned: &Learned<N>,
-    before: Accumulator<N>,
-    chunk: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) {
+    let loads = &chunk.loads;
     match comptime![part.spec.access.direction] {
+        Direction::Along if part.spec.transposes => {
+            let before = reducer.merge::<N>(chunk.before, *learned.before.index(0usize));
+            let mut running = before.resized::<Single>();
+            let count = comptime![part.spec.access.loads_in_flight as u32];
+            for k in 0..count + part.share.unknown_zero() {
+                let k = k as usize;
+                let number = part.number_of_neighbour(chunk.number, k);
+                let loaded = part.loaded(number, chunk.transposition.value(k));
+                let (all, after) = results_along(running, &loaded, number, part, reducer);
+                chunk.transposition.put(k, all);
+                running = after;
+            }
+            sync_plane();
+            #[unroll]
+            for k in 0..loads.len().comptime() {
+                let number = part.number(chunk.number, k);
+                let all = chunk.transposition.results(k);
+                store(results, output, all, number, loads.index(k).valid, part);
+            }
+        }
         Direction::Along =>
         {
             #[unroll]
             for k in 0..loads.len().comptime() {
-                let number = part.number(chunk, k);
-                let before_load = reducer.merge::<N>(before, *learned.before.index(k));
-                let all = results_along(
-                    before_load.resized::<Single>(),
+                let number = part.number(chunk.number, k);
+                let before = reducer.merge::<N>(chunk.before, *learned.before.index(k));
+                let (all, _) = results_along(
+                    before.resized::<Single>(),
                     loads.index(k),
                     number,
                     part,
@@ -49,10 +68,10 @@ pub(super) fn store_results<N: Width>(
             }
         }
         Direction::Across => {
-            let mut running = reducer.merge::<N>(before, *learned.before.index(0usize));
+            let mut running = reducer.merge::<N>(chunk.before, *learned.before.index(0usize));
             #[unroll]
             for k in 0..loads.len().comptime() {
-                let number = part.number(chunk, k);
+                let number = part.number(chunk.number, k);
                 let count = part.before + number;
                 let loaded = *loads.index(k);
                 if comptime![part.spec.exclusive] {
@@ -70,7 +89,7 @@ pub(super) fn store_results<N: Width>(
 }
 
 /// The results of the elements of the load along the row with this number, before which lies
-/// `before`.
+/// `before`, and what lies before the next load.
 #[cube]
 fn results_along(
     before: Accumulator<Single>,
@@ -78,19 +97,24 @@ fn results_along(
     number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
-) -> Results<Wide> {
+) -> (Results<Wide>, Accumulator<Single>) {
     if comptime![is_long(reducer.operator)] {
         results_in_loop(before, loaded, number, part, reducer)
     } else if comptime![part.spec.access.peeled] {
         let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+        let mut after = before;
         let is_whole = part.edges.is_whole(number, comptime![part.spec]);
         if is_whole {
-            all = results_of_vector(before, loaded, number, part, reducer);
+            let (of_vector, behind) = results_of_vector(before, loaded, number, part, reducer);
+            all = of_vector;
+            after = behind;
         }
         if !is_whole {
-            all = results_in_loop(before, loaded, number, part, reducer);
+            let (of_components, behind) = results_in_loop(before, loaded, number, part, reducer);
+            all = of_components;
+            after = behind;
         }
-        all
+        (all, after)
     } else {
         results_of_vector(before, loaded, number, part, reducer)
     }
@@ -104,7 +128,7 @@ fn results_of_vector(
     number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
-) -> Results<Wide> {
+) -> (Results<Wide>, Accumulator<Single>) {
     let first = part.count_before(number);
     let mut running = before;
     let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
@@ -120,7 +144,7 @@ fn results_of_vector(
         all = all.with_component(comptime![component as u32].runtime(), result);
         running = pushed;
     }
-    all
+    (all, running)
 }
 
 /// The results of those components of a load that the row has.
@@ -131,7 +155,7 @@ fn results_in_loop(
     number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
-) -> Results<Wide> {
+) -> (Results<Wide>, Accumulator<Single>) {
     let own = part.edges.components(number, comptime![part.spec]);
     let first = part.count_before(number);
     let mut running = before;
@@ -147,7 +171,7 @@ fn results_in_loop(
         all = all.with_component(component_at_number(nth, part), result);
         running = pushed;
     }
-    all
+    (all, running)
 }
 
 /// Stores the results of the load with this number, if it is valid.
@@ -223,7 +247,7 @@ fn store_vector(
     }
 }
 
-/// Whether compilers would take long for a copy of a push for each element.
+/// Whether compilers take long for a copy of a push for each component.
 fn is_long(operator: OperatorRef) -> bool {
     operator.0.fields > 3
 }
