@@ -1,9 +1,9 @@
 //! Scans: what the planner decides, and what a plan may not do.
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, Illegal, InputSpec, Numerics, OperatorClass,
-    PlanError, Planned, ProblemError, ScanPlan, ScanProblem, ScanReason, ScanSpec, ScheduleKind,
-    ShardSpec, choose_scan, force_scan, row_major_strides,
+    Access, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, Numerics,
+    OperatorClass, PlanError, Planned, ProblemError, ScanPlan, ScanProblem, ScanReason, ScanSpec,
+    ScheduleKind, ShardSpec, choose_scan, force_scan, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -40,8 +40,8 @@ fn plans_follow_the_shape() {
     let sentence = |shape: &[usize], axis| chosen(&sums(shape, axis), &device).to_string();
     assert_eq!(
         sentence(&[65536, 1024], 1),
-        "scan by a cube: 128 units per output in planes of 32, 1 output per cube; vectors of 4 \
-         along the reduction, 2 loads in flight"
+        "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 \
+         along the reduction, 4 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 20, 64], 1),
@@ -84,6 +84,42 @@ fn plans_follow_the_shape() {
     assert_eq!(chosen(&sums(&[16, 1 << 22], 1), &device).kind(), ScheduleKind::Split);
     assert_eq!(chosen(&sums(&[1 << 22, 4], 1), &device).kind(), ScheduleKind::Unit);
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
+}
+
+/// Operators whose merges take long merge less if lanes have neighbouring loads: they exchange
+/// elements, for which the plan counts shared memory. Others keep what they have loaded.
+#[test]
+fn lanes_exchange_elements_of_long_merges() {
+    let device = Device::h200();
+    let rows = |operator: OperatorClass| {
+        let (shape, elements) = ([65536, 1024], [ElementType::F32]);
+        let strides = row_major_strides(&shape);
+        let input =
+            InputSpec { element: elements[0], shape: &shape, strides: &strides, alignment: 256 };
+        ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(&elements)).unwrap()
+    };
+    let exponential =
+        rows(OperatorClass::new("logsumexp", 8).element_cost(ElementCost::Exponential));
+    let plan = chosen(&exponential, &device);
+    assert!(plan.transposes(&exponential), "{plan}");
+    assert_eq!(
+        plan.to_string(),
+        "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \
+         along the reduction, 8 loads in flight"
+    );
+    let plain = rows(SUM);
+    assert!(!plan.transposes(&plain));
+    // 128 units with 8 vectors of 16 bytes, and one vector in eight left out, as input and results.
+    let vectors = 128 * 8 * 9 / 8;
+    let bytes = 2 * 16 * vectors;
+    let mut small = Device::h200();
+    (small.shared_memory_bytes, small.most_shared_memory_bytes) = (bytes - 1, bytes - 1);
+    let error = plan.check(&exponential, &small).unwrap_err();
+    let reason = Illegal::SharedMemory { bytes, available: bytes - 1 };
+    assert!(
+        matches!(&error, PlanError::Unfit { reason: found, .. } if *found == reason),
+        "{error}"
+    );
 }
 
 /// Long rows that vectors do not divide begin and end inside vectors, and short ones are read in
@@ -147,7 +183,7 @@ fn choices_are_explained() {
     assert_eq!(refused[1], "plane: rows of 256 loads are longer than the 128 that it holds");
     assert_eq!(
         refused[2],
-        "split: no need to split: 65536 cubes without a split, and 1056 fill the device"
+        "split: no need to split: 65536 cubes without a split, and 2112 fill the device"
     );
     let by_units = force_scan(ScheduleKind::Unit, &sums(&[8192, 8192], 0), &device).unwrap();
     assert_eq!(by_units.kind(), ScheduleKind::Unit);

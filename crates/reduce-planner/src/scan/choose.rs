@@ -262,7 +262,11 @@ fn by_planes(
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
     let loads = row_loads(access, problem);
-    let most_loads = most_loads(problem, tuning.plane_loads);
+    // Lanes that exchange elements merge less, the more of them each has.
+    let most_loads = match has_long_functions(problem) {
+        true => tuning.plane_loads_of_long_functions,
+        false => tuning.plane_loads,
+    };
     let (plane, each) = (u64::from(device.plane_size_min), u64::from(most_loads));
     if plane < 2 {
         return Err(ScanReason::PassesLimits { limit: Illegal::OneLane });
@@ -291,7 +295,7 @@ fn by_cubes(
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {
-            let access = with_loads(access, loads, loads_of_cube(problem, loads, device));
+            let access = with_loads(access, loads, tuning.cube_loads);
             let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
             let most = match device.plane_operations {
                 true => tuning.units_per_cube,
@@ -331,19 +335,6 @@ fn by_cubes(
         return Err(too_short);
     }
     Ok(plan)
-}
-
-/// Loads of a unit of a cube that scans rows of so many.
-fn loads_of_cube(problem: &ScanProblem, loads: u64, device: &Device) -> u32 {
-    let tuning = device.tuning.scan;
-    let is_short = loads <= u64::from(tuning.units_per_cube.min(device.max_units_per_cube));
-    let is_plain = problem.problem().operator().fields == 1 && !has_long_functions(problem);
-    // Lanes that exchange elements merge less, the more of them each has.
-    if is_plain && is_short && device.plane_operations {
-        tuning.cube_loads_of_short_rows
-    } else {
-        tuning.cube_loads
-    }
 }
 
 /// A cube for neighbouring vectors of columns, as many as have so many bytes side by side, with about

@@ -197,7 +197,8 @@ impl PublishedTree {
             sync_plane();
             of_lanes = combine_plane::<Single>(own, zero, merging, lanes, 1u32);
         }
-        if UNIT_POS % lanes == 0 {
+        let lane = UNIT_POS % lanes;
+        if lane == 0 {
             told.put((UNIT_POS / lanes) as usize, of_lanes);
         }
         sync_cube();
