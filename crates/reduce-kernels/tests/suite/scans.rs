@@ -6,7 +6,7 @@ use reduce_kernels::{
     ArgMax, Device, ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum,
     TensorDescription, cubecl,
     operator::{Arity, InvalidParameter, Map, One, ParameterRule, Parameters},
-    operators::{All, Any, ArgMin, CountNonzero, MaxWithIndex, MinMax},
+    operators::{All, Any, ArgMin, CountNonzero, LogSumExp, MaxWithIndex, MinMax},
     planner::{
         Access, Combine, Direction, Illegal, Numerics, PlanError, ProblemError, ScanParts,
         ScanPlan, ScanProblem, ScheduleKind, choose_scan, force_scan, row_major_strides, span,
@@ -164,8 +164,8 @@ fn problem_of<O: Checked>(case: &Case, element: ElementType) -> ScanProblem {
     scan(O::operator(), &x).over(case.axes.as_slice()).problem().unwrap()
 }
 
-/// Plans of every kind for a problem: units alone, lanes of a plane, several planes, units through
-/// shared memory, several rows in a cube, several cubes for a row, which look back where the device
+/// Plans of every kind for a problem: units alone, lanes of a plane, several planes, planes that
+/// several rows share, units through shared memory, several rows in a cube, several cubes for a row, which look back where the device
 /// lets them.
 pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
     let chosen = choose_scan(problem, device).unwrap().plan;
@@ -180,6 +180,9 @@ pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
         (2 * plane, 2, planes, 1, 4),
         (4 * plane, 1, planes, 1, 2),
         (2 * plane, 1, planes, 4, 1),
+        (plane, 4, Combine::Plane { lanes: plane / 4 }, 1, 4),
+        (2 * plane, 2, Combine::Plane { lanes: plane / 2 }, 2, 2),
+        (plane / 2, 2, Combine::Plane { lanes: plane / 2 }, 1, 2),
         (2, 8, shared, 1, 4),
         (16, 4, shared, 1, 1),
         (16, 2, shared, 5, 4),
@@ -234,6 +237,7 @@ pub(crate) fn rows_by_every_plan(client: &Client) {
     }
     in_every_plan::<MaxWithIndex>(client, &rows, WAYS[2]);
     in_every_plan::<MeanVar>(client, &rows, WAYS[0]);
+    in_every_plan::<LogSumExp>(client, &rows, WAYS[3]);
     // Single elements.
     in_every_plan::<Max>(client, &Case::contiguous(&[5, 333], &[1]), WAYS[1]);
 }
