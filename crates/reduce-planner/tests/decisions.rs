@@ -73,13 +73,12 @@ fn without_atomics() -> Device {
 #[test]
 fn plans_on_the_h200() {
     let shared = Combine::Shared;
-    // Cubes that share outputs reside together, which leaves each unit fewer registers.
-    let split_across = across(4, false).with_loads_in_flight(4);
+    let split_across = across(4, false).with_loads_in_flight(8);
     let decisions = [
-        // Few outputs: split until every multiprocessor has three cubes, but no further than leaves
+        // Few outputs: split until every multiprocessor has two cubes, but no further than leaves
         // a block of loads for each unit.
-        (problem(&[1 << 28], &[0]), along(4, false), split(396, 512, 1, PLANE)),
-        (problem(&[16, 1 << 22], &[1]), along(4, false), split(24, 512, 1, PLANE)),
+        (problem(&[1 << 28], &[0]), along(4, false), split(264, 512, 1, PLANE)),
+        (problem(&[16, 1 << 22], &[1]), along(4, false), split(16, 512, 1, PLANE)),
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
         // Rows: a cube each where they are long, a few lanes each where they are short, a unit each
         // where they are very short; several rows at a time where each has few loads.
@@ -92,7 +91,7 @@ fn plans_on_the_h200() {
         (problem(&[1 << 24, 8], &[1]), short(along(4, false), 2, 2), unit(256)),
         // Columns: units stand across them.
         (problem(&[8192, 8192], &[0]), across(4, false), cube(64, 8, shared)),
-        (problem(&[65536, 1024], &[0]), split_across, split(12, 64, 8, shared)),
+        (problem(&[65536, 1024], &[0]), split_across, split(8, 64, 8, shared)),
         (problem(&[1 << 22, 16], &[0]), split_across, split(132, 256, 4, shared)),
         (problem(&[256, 1 << 18], &[0]), across(4, false), cube(8, 32, shared)),
         (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
@@ -142,9 +141,9 @@ fn problem_in(element: ElementType, class: OperatorClass, shape: &[usize], axis:
 fn cubes_realign_rows() {
     let shared = Combine::Shared;
     let realigned = across(4, false).with_realigned(true);
-    let split_access = realigned.with_loads_in_flight(4);
+    let split_access = realigned.with_loads_in_flight(8);
     let decisions = [
-        (problem(&[65536, 1023], &[0]), split_access, split(14, 32, 32, shared)),
+        (problem(&[65536, 1023], &[0]), split_access, split(29, 16, 32, shared)),
         (problem(&[4096, 50257], &[0]), realigned, cube(8, 32, shared)),
         (problem(&[1 << 20, 61], &[0]), split_access, split(132, 64, 16, shared)),
         (problem(&[1 << 22, 9], &[0]), split_access, split(132, 256, 4, shared)),

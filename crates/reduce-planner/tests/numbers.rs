@@ -30,8 +30,8 @@ fn another_tuning_gives_another_plan() {
     let sum = OperatorClass::new("sum", 4);
     let all = problem(sum, &[1 << 28], 0);
     let cubes = |plan: Plan| plan.schedule.cubes_per_output();
-    assert_eq!(cubes(plan(&all, |_| ())), 396);
-    assert_eq!(cubes(plan(&all, |tuning| tuning.split_cubes_per_multiprocessor = 2)), 264);
+    assert_eq!(cubes(plan(&all, |_| ())), 264);
+    assert_eq!(cubes(plan(&all, |tuning| tuning.split_cubes_per_multiprocessor = 3)), 396);
     let two_launches = plan(&all, |tuning| tuning.published_bytes = 100);
     assert!(
         matches!(two_launches.schedule, Schedule::Split { merge: Merge::SecondLaunch { .. }, .. }),

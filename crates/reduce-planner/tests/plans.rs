@@ -56,7 +56,7 @@ fn plans_devices_and_choices_survive_a_file() {
 #[test]
 fn plans_have_this_form_in_a_file() {
     let split = r#"{"version":4,"access":{"direction":"along","vector":4,"peeled":false,
-        "loads_in_flight":4,"outputs_in_flight":1},"schedule":{"split":{"cubes_per_output":396,
+        "loads_in_flight":4,"outputs_in_flight":1},"schedule":{"split":{"cubes_per_output":264,
         "units_per_output":512,"outputs_per_cube":1,"combine":{"plane":{"lanes":32}},
         "merge":"last_cube"}}}"#;
     let plan = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
@@ -81,7 +81,7 @@ fn plans_read_as_sentences() {
     let plan = choose(&problem(&[1 << 28], &[0]), &Device::h200()).unwrap().plan;
     assert_eq!(
         plan.to_string(),
-        "split: 396 cubes per output, in each cube 512 units per output and 1 output, combined by \
+        "split: 264 cubes per output, in each cube 512 units per output and 1 output, combined by \
          plane operations over 32 lanes; the last cube merges; vectors of 4 along the reduction, 4 \
          loads in flight"
     );

@@ -414,11 +414,23 @@ fn locality_along(
     let in_flight = adjacent.saturating_mul(access.loads_in_flight);
     let covered = in_flight.saturating_mul(tuning.contiguous_row_divisor) >= inner_len;
     let least = if covered { tuning.contiguous_row_bytes } else { 0 };
-    let segment = adjacent_bytes.max(least);
+    // Where a team has all of its row in flight, and rows follow each other, so do the reads of all
+    // teams. var of f32 4,000,000 × 48 along axis 1 took 193 us on one H200 with 4 lanes a row, and
+    // 235 with one unit a row, which reads its row in three rounds.
+    let whole = in_flight >= inner_len && !access.peeled && rows_follow(problem, inner_len);
+    let segment = match whole {
+        true => inner_bytes,
+        false => adjacent_bytes.max(least),
+    };
     let small_team = matches!(schedule, Schedule::Cube { .. })
         && schedule.units_per_output() <= device.plane_size_min;
     let team = if small_team { from_percent(profile.small_team_percent) } else { 1.0 };
     profile.efficiency_of_segment(segment.min(inner_bytes)) * team
+}
+
+/// Whether the inner dimensions of neighbouring outputs follow each other without a gap.
+fn rows_follow(problem: &Problem, inner_len: usize) -> bool {
+    problem.kept().last().is_some_and(|dim| dim.stride == inner_len)
 }
 
 /// Where an inner dimension is a part of a sector, each cube fetches the whole sector for its

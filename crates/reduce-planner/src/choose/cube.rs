@@ -62,8 +62,16 @@ pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing:
     let large = cooperating.saturating_mul(device.tuning.large_cube_factor);
     let wanted = match sharing {
         Sharing::SeveralLarge => large,
-        // Rows start off a vector's boundary. Wider cubes share fewer memory sectors.
-        Sharing::No if access.direction == Direction::Across && access.vector == 1 => large,
+        // Rows start off a vector's boundary. Wider cubes share fewer memory sectors. Where
+        // accumulators have several fields, fewer of them would reside: argmax of f32 513 × 513 ×
+        // 151 along axis 1 took 59.6 us on one H200 in cubes of 512 units, and 45.2 in cubes of 256.
+        Sharing::No
+            if access.direction == Direction::Across
+                && access.vector == 1
+                && problem.operator().fields == 1 =>
+        {
+            large
+        }
         _ => cooperating,
     };
     let units = units_limit(problem, device, access, wanted);

@@ -204,17 +204,18 @@ pub struct Tuning {
     /// An inner dimension of up to this many segments is read by one row of units. Not measured.
     pub across_segments_per_row: u64,
 
-    /// Cubes per multiprocessor that a split aims at: as many as reside together with the registers
-    /// that four loads in flight take. 2²⁸ elements in cubes of 512 took 244.1 us with 2, 241.3
-    /// with 3, and 250.9 with 4, of which one waits for the others.
+    /// Cubes per multiprocessor that a split aims at: as many as reside together. Of cubes of 512
+    /// units those are two, because CubeCL 0.11 gives a sum 50 registers. A third would wait for
+    /// the others and then work alone. Among 16 plans for each of 32 whole reductions of one field,
+    /// cubes of 512 units took 1.4 % longer than the fastest with 2, in the geometric mean, and 4.5
+    /// % with 3, at most 6 and 18 %. Across outputs they took 3 to 4 % longer with 2, and 13 % with
+    /// 3.
     pub split_cubes_per_multiprocessor: u32,
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
-    /// Most bytes that a unit of a split has in flight across outputs. More take registers that
-    /// keep cubes from residing together, and large cubes would have to store registers to memory.
-    /// 65536 × 1024 along axis 0 in 12 cubes of 64 × 8 units took 66.8 us with 4 loads of 16 bytes,
-    /// and 68.9 with 8. bf16 65536 × 1023 took 90.3 us in cubes of 1024 units with 8 loads of 16
-    /// bytes.
+    /// Most bytes that a unit of a split has in flight across outputs. With two cubes of 512 units
+    /// on each multiprocessor, 8 loads of 16 bytes took 3.1 % longer than the fastest of 16 plans,
+    /// in the geometric mean of 15 cases, and 4 loads 4.1 % (17 cases).
     pub split_bytes_in_flight_across: usize,
     /// Partials of one block of outputs up to which a split has its usual cubes. The last cube
     /// takes too long to merge more, so there are fewer cubes, large ones if the last can merge.
@@ -469,9 +470,9 @@ impl Tuning {
             realigned_idle_exponent_percent: 25,
             realigned_width_percent: 98,
             across_segments_per_row: 2,
-            split_cubes_per_multiprocessor: 3,
+            split_cubes_per_multiprocessor: 2,
             split_large_cubes_per_multiprocessor: 1,
-            split_bytes_in_flight_across: 64,
+            split_bytes_in_flight_across: 128,
             partials_per_block: 4096,
             published_bytes: 1 << 20,
             merge_units_per_cube: 256,
