@@ -32,6 +32,10 @@ pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result
     if blocks.saturating_mul(2) > wanted {
         return Err(Reason::OutputsFillDevice { cubes: blocks, wanted });
     }
+    let wanted = match access.direction {
+        Direction::Along => wanted.saturating_mul(waves(problem, device, access, &usual, wanted)),
+        Direction::Across => wanted,
+    };
     let partials = (wanted / blocks)
         .saturating_mul(u64::from(usual.outputs_per_cube))
         .saturating_mul(access.outputs_per_tile() as u64);
@@ -60,6 +64,21 @@ pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result
         .and_then(|cubes| merged_by_last_cube(problem, device, access, &usual, cubes));
     Ok(merged.unwrap_or_else(|| second_launch(problem, device, &large, cubes_of_large)))
 }
+
+/// How many times as many cubes as reside together a split of rows should have. Those of very long
+/// rows, which all began together, drift apart, and memory is no longer read in order.
+fn waves(problem: &Problem, device: &Device, access: Access, block: &Block, residing: u64) -> u64 {
+    let outputs = problem.outputs().max(1) as u64;
+    let loads = access.loads_per_output(problem).saturating_mul(outputs);
+    let per_round = residing * u64::from(block.units()) * access.loads_in_flight as u64;
+    match loads / per_round.max(1) >= device.tuning.split_long_rounds {
+        true => LONG_WAVES,
+        false => 1,
+    }
+}
+
+/// Waves of the cubes of very long rows. 16 of them took as long as 4.
+const LONG_WAVES: u64 = 4;
 
 /// The cubes of a block of outputs: as many as wanted, if each unit has its loads in flight.
 ///
