@@ -91,13 +91,18 @@ fn plans_follow_the_shape() {
 #[test]
 fn lanes_exchange_elements_of_long_merges() {
     let device = Device::h200();
-    let rows = |operator: OperatorClass| {
-        let (shape, elements) = ([65536, 1024], [ElementType::F32]);
+    let results = |operator: OperatorClass, elements: &[ElementType]| {
+        let shape = [65536, 1024];
         let strides = row_major_strides(&shape);
-        let input =
-            InputSpec { element: elements[0], shape: &shape, strides: &strides, alignment: 256 };
-        ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(&elements)).unwrap()
+        let input = InputSpec {
+            element: ElementType::F32,
+            shape: &shape,
+            strides: &strides,
+            alignment: 256,
+        };
+        ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(elements)).unwrap()
     };
+    let rows = |operator| results(operator, &[ElementType::F32]);
     let exponential =
         rows(OperatorClass::new("logsumexp", 8).element_cost(ElementCost::Exponential));
     let plan = chosen(&exponential, &device);
@@ -105,6 +110,14 @@ fn lanes_exchange_elements_of_long_merges() {
     assert_eq!(
         plan.to_string(),
         "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \
+         along the reduction, 8 loads in flight"
+    );
+    // Two results take more memory, which leaves fewer rows.
+    let spread = OperatorClass::new("mean_var", 20).fields(5).blockwise();
+    let two = results(spread, &[ElementType::F32; 2]);
+    assert_eq!(
+        chosen(&two, &device).to_string(),
+        "scan by a plane: 32 units per output in planes of 32, 2 outputs per cube; vectors of 4 \
          along the reduction, 8 loads in flight"
     );
     let plain = rows(SUM);

@@ -281,7 +281,14 @@ fn by_planes(
     let access = with_loads(access, div_ceil(loads, lanes.into()), most_loads);
     let units = tuning.independent_units_per_cube.min(device.max_units_per_cube);
     let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
-    Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
+    let mut plan = ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes });
+    // Fewer rows until the elements that lanes exchange fit shared memory.
+    while let Err(Illegal::SharedMemory { .. }) = plan.obeys_rules(problem, device)
+        && plan.units_per_cube() > device.plane_size_min
+    {
+        plan.outputs_per_cube /= 2;
+    }
+    Ok(plan)
 }
 
 /// The units of a cube for each row, or for neighbouring vectors of columns.
