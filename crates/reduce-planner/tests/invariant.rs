@@ -3,7 +3,7 @@
 use reduce_planner::{
     AppliedPlan, AppliedProblem, AppliedSpec, Device, ElementCost, ElementType, Illegal, InputSpec,
     ListProblem, Numerics, OperatorClass, OutputSpec, Plan, PlanError, Planned, Problem, Schedule,
-    choose, choose_applied, choose_list, force, row_major_strides,
+    SecondSpec, choose, choose_applied, choose_list, force, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -46,9 +46,41 @@ fn devices() -> [Device; 3] {
 }
 
 /// A schedule, without who merges: partials of very many outputs are merged by a second launch.
-fn shared(plan: Plan) -> (u32, u32, u32) {
+fn shared_units(plan: Plan) -> (u32, u32, u32) {
     let schedule = plan.schedule;
     (schedule.units_per_output(), schedule.outputs_per_cube(), schedule.cubes_per_output())
+}
+
+/// A batch of one slice has the plan of others, though its second input looks like one that all
+/// slices share.
+#[test]
+fn pairs_of_a_length_have_one_plan() {
+    let cosine = OperatorClass::new("cosine_similarity", 12).fields(3);
+    let dot = OperatorClass::new("dot", 4);
+    for (device, operator, len) in devices()
+        .iter()
+        .flat_map(|device| [dot, cosine].map(|operator| (device, operator)))
+        .flat_map(|(device, operator)| LENGTHS.map(|len| (device, operator, len)))
+    {
+        let of = |batch: usize, shared: bool| {
+            let (element, shape) = (ElementType::F32, [batch, len]);
+            let strides = row_major_strides(&shape);
+            let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+            let strides = if shared { [0, 1] } else { [len, 1] };
+            let second = SecondSpec { element, strides: &strides, alignment: 256 };
+            let output = OutputSpec { elements: &[element], strides: None };
+            let problem =
+                Problem::with_inputs(operator, &input, Some(&second), None, Some(&[1]), &output);
+            let plan = choose(&problem.unwrap().with_numerics(Numerics::BatchInvariant), device);
+            let plan = plan.unwrap().plan;
+            (plan.access, shared_units(plan))
+        };
+        let alone = of(1, false);
+        let batches = [(2, false), (33, false), (1000, false), (33, true)];
+        for (batch, shared) in batches.into_iter().filter(|&(batch, _)| batch * len < 1 << 30) {
+            assert_eq!(of(batch, shared), alone, "{} {batch} x {len}", operator.name);
+        }
+    }
 }
 
 /// Rows of one length have one plan, whatever their number: one kernel serves all batches.
@@ -65,7 +97,7 @@ fn rows_of_a_length_have_one_plan() {
                 for batch in BATCHES.into_iter().filter(|batch| batch * len < 1 << 30) {
                     let plan = of(batch);
                     assert_eq!(plan.access, one.access, "{batch} rows of {len}");
-                    assert_eq!(shared(plan), shared(one), "{batch} rows of {len}");
+                    assert_eq!(shared_units(plan), shared_units(one), "{batch} rows of {len}");
                 }
             }
         }

@@ -29,13 +29,14 @@ impl Problem {
             stride = stride.saturating_mul(dim.extent.max(1));
         }
         let second = self.second.as_ref().map(|second| {
-            // A second input has the strides of the first, except where it repeats its elements.
+            // A second input has the strides of the first, except where it repeats its elements
+            // within a slice. Whether all slices have the same elements of it depends on their
+            // number: a single one tells nothing.
             let like = |(&second, first): (&usize, usize)| if second == 0 { 0 } else { first };
-            let repeats = second.strides.kept.iter().all(|&stride| stride == 0);
             let strides = second.strides.reduced.iter().zip(reduced.iter().map(|dim| dim.stride));
             Second {
                 strides: Companion {
-                    kept: vec![if repeats { 0 } else { kept_stride }],
+                    kept: vec![kept_stride],
                     reduced: strides.map(like).collect(),
                 },
                 ..second.clone()
