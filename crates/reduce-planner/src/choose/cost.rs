@@ -142,9 +142,13 @@ impl<'a> Costs<'a> {
         let units_per_output = schedule.all_units_per_output() as f64;
         let tiles = plan.output_tiles(problem) as f64;
 
-        // Units issue whole rounds, of which the last may load some elements again.
+        // The units of a plane issue as many loads as the one that has the most. Norms of i32 over
+        // 20 elements, 5 loads, took 69 us on one H200 with one unit, 93 with two lanes (3 loads
+        // each) and 170 with four (2 loads each), all with 8 loads in their rounds. What the last
+        // round loads again counts in part.
         let per_round = units_per_output * access.loads_in_flight as f64;
-        let loads = rounds as f64 * per_round;
+        let each = ceil(access.loads_per_output(problem) as f64 / units_per_output.max(1.0));
+        let loads = units_per_output * each;
         let full_rounds = floor(access.loads_per_output(problem) as f64 / per_round.max(1.0));
         let partial =
             (rounds as f64 - full_rounds) * per_round * profile.partial_percent as f64 / 100.0;
