@@ -315,6 +315,8 @@ pub(crate) fn every_layout(client: &Client) {
         Case::contiguous(&[300], &[0]),
         Case::contiguous(&[2, 70, 7], &[1]),
         Case::contiguous(&[2, 3, 20_001], &[2]),
+        // Split on a device of two multiprocessors too.
+        Case::contiguous(&[40_001], &[0]),
         Case::contiguous(&[5, 4, 77], &[0, 2]),
         Case::contiguous(&[4, 6, 10, 24], &[1, 3]),
         Case::pitched(&[6, 50], 64, &[1]),
