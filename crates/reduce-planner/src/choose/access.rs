@@ -171,13 +171,12 @@ impl Access {
         let loads = div_ceil(self.loads_per_output(problem), units.max(1));
         let loads = loads.max(1).next_power_of_two();
         let most = match (schedule.kind(), row.plane_bytes_in_flight) {
-            (ScheduleKind::Plane, Some(bytes)) => bytes / (self.vector * problem.input().bytes()),
+            (ScheduleKind::Plane, Some(bytes)) => {
+                let most = bytes / (self.vector * problem.input().bytes());
+                self.loads_in_flight.min(most.max(1))
+            }
             (ScheduleKind::Split, _) => self.for_split(problem, device).loads_in_flight,
             _ => self.loads_in_flight,
-        };
-        let most = match schedule.kind() {
-            ScheduleKind::Split => most.max(1),
-            _ => self.loads_in_flight.min(most.max(1)),
         };
         let in_flight = (most as u64).min(loads) as usize;
         let mut fitted = self.with_loads_in_flight(in_flight);

@@ -2,7 +2,7 @@
 //! only a few cubes of a split for each multiprocessor, so their number also changes by a third.
 //!
 //! Cubes of a split along rows are not made larger where accumulators have several fields, unless
-//! elements take long: on one H200, cubes of 512 units took 13 to 21 % longer than the fastest of 16
+//! elements take long: on one H200, cubes of 512 units took 6 to 21 % longer than the fastest of 16
 //! plans in the geometric means of such cases, and cubes of 256 units 4 %, but the estimates are
 //! alike.
 
@@ -75,9 +75,8 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
             }
             let operator = problem.operator();
             let grows = !along || operator.fields == 1 || operator.element_cost.is_transcendental();
-            let larger = |units| units > units_per_output;
             let blocks = blocks(access, units_per_output, outputs_per_cube);
-            for (units, outputs) in blocks.filter(|&(units, _)| grows || !larger(units)) {
+            for (units, outputs) in blocks.filter(|block| grows || block.0 <= units_per_output) {
                 push(cubes, units, outputs);
                 // As many units of an output altogether.
                 let times = f64::from(units_per_output) / f64::from(units);

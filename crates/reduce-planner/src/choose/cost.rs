@@ -144,12 +144,12 @@ impl<'a> Costs<'a> {
 
         // The units of a plane issue as many loads as the one that has the most. Norms of i32 over
         // 20 elements, 5 loads, took 69 us on one H200 with one unit, 93 with two lanes (3 loads
-        // each) and 170 with four (2 loads each), all with 8 loads in their rounds. What the last
-        // round loads again counts in part.
+        // each) and 170 with four (2 loads each), all with 8 loads in their rounds. Elements of a
+        // last round that is not full take longer.
         let per_round = units_per_output * access.loads_in_flight as f64;
-        let each = ceil(access.loads_per_output(problem) as f64 / units_per_output.max(1.0));
-        let loads = units_per_output * each;
-        let full_rounds = floor(access.loads_per_output(problem) as f64 / per_round.max(1.0));
+        let of_output = access.loads_per_output(problem) as f64;
+        let loads = units_per_output * ceil(of_output / units_per_output.max(1.0));
+        let full_rounds = floor(of_output / per_round.max(1.0));
         let partial =
             (rounds as f64 - full_rounds) * per_round * profile.partial_percent as f64 / 100.0;
         let element_ps = vector * (self.element_ps + self.power_ps);

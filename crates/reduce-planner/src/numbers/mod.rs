@@ -206,10 +206,10 @@ pub struct Tuning {
 
     /// Cubes per multiprocessor that a split aims at: as many as reside together. Of cubes of 512
     /// units those are two, because CubeCL 0.11 gives a sum 50 registers. A third would wait for
-    /// the others and then work alone. Among 16 plans for each of 32 whole reductions of one field,
-    /// cubes of 512 units took 1.4 % longer than the fastest with 2, in the geometric mean, and 4.5
-    /// % with 3, at most 6 and 18 %. Across outputs they took 3 to 4 % longer with 2, and 13 % with
-    /// 3.
+    /// the others and then work alone. Among 16 plans for each of some 30 whole reductions of one
+    /// field, cubes of 512 units with 4 loads in flight took 1.5 % longer than the fastest with 2, in
+    /// the geometric mean, and 4.5 % with 3, at most 9 and 18 %. Across outputs they took 4 % longer
+    /// with 2, and 13 % with 3.
     pub split_cubes_per_multiprocessor: u32,
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
