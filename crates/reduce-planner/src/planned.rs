@@ -3,13 +3,16 @@
 use core::fmt;
 
 use crate::{
-    applied::{self, AppliedPlan, choose_applied},
+    applied::{self, AppliedPlan, candidates_applied, choose_applied},
     choose,
     choose::{Candidate, Choice, Explained},
     device::Device,
     error::PlanError,
     estimate::Estimate,
-    list::{AppliedListPlan, AppliedListProblem, ListPlan, choose_applied_list, choose_list},
+    list::{
+        AppliedListPlan, AppliedListProblem, ListPlan, candidates_applied_list, candidates_list,
+        choose_applied_list, choose_list,
+    },
     plan::Plan,
     problem::{AppliedProblem, ListProblem, Problem, ScanProblem, SegmentsProblem, TopKProblem},
     scan::{ScanPlan, choose_scan},
@@ -244,10 +247,18 @@ planned!(Problem, Plan, choose, Plan::estimate;
         choose::invariant::fit(plan, self, device)
     }
 );
-planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;);
+planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<ListPlan>>, PlanError> {
+        candidates_list(self, device)
+    }
+);
 planned!(ScanProblem, ScanPlan, choose_scan, ScanPlan::estimate;);
 planned!(SegmentsProblem, SegmentsPlan, choose_segments, SegmentsPlan::estimate;);
-planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;);
+planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<AppliedListPlan>>, PlanError> {
+        candidates_applied_list(self, device)
+    }
+);
 
 /// The plan is that of the selection alone, as [`choose_top_k`] gives it. Estimates and sentences
 /// are about all launches.
@@ -292,6 +303,10 @@ impl Planned for (AppliedProblem, Problem) {
 
     fn choose(&self, device: &Device) -> Result<Choice<AppliedPlan>, PlanError> {
         choose_applied(&self.0, &self.1, device)
+    }
+
+    fn candidates(&self, device: &Device) -> Result<Vec<Candidate<AppliedPlan>>, PlanError> {
+        candidates_applied(&self.0, &self.1, device)
     }
 
     fn representative(&self, device: &Device) -> Option<Self> {

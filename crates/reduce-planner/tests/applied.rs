@@ -1,10 +1,12 @@
 //! Applied reductions: their canonical form, what the planner decides, and what a plan may not do.
 
+use std::collections::HashSet;
+
 use reduce_planner::{
     Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedReason, AppliedSpec, ApplyLaunch,
-    Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, Numerics,
-    OperatorClass, OutputSpec, Plan, PlanError, Problem, ProblemError, Role, Schedule, SecondSpec,
-    choose_applied, force_applied, row_major_strides,
+    Candidate, Choice, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec,
+    Numerics, OperatorClass, OutputSpec, Plan, PlanError, Planned, Problem, ProblemError, Role,
+    Schedule, SecondSpec, choose_applied, force_applied, row_major_strides,
 };
 
 const SOFTMAX: OperatorClass = OperatorClass::new("softmax_sums", 8)
@@ -110,7 +112,7 @@ fn rows_are_held() {
 }
 
 /// Lanes of a plane have two loads of a short row each, or up to five narrow ones. Of whole
-/// vectors, two lanes read a sector of memory.
+/// vectors, two lanes read a sector of memory. Fewer lanes have three, where fewer places stay empty.
 #[test]
 fn short_rows_have_few_lanes() {
     use ElementType::{BF16, F32};
@@ -119,7 +121,9 @@ fn short_rows_have_few_lanes() {
     assert_eq!(plan(BF16, &[4_000_003, 10], &[1]), held(along(2, 5), unit));
     assert_eq!(plan(BF16, &[6_000_001, 7], &[1]), held(along(1, 4), plane(2)));
     assert_eq!(plan(BF16, &[3_000_001, 12], &[1]), held(along(4, 2), plane(2)));
-    assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 2), plane(4)));
+    assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 3), plane(2)));
+    assert_eq!(plan(BF16, &[127_104, 132], &[1]), held(along(4, 3), plane(16)));
+    assert_eq!(plan(BF16, &[127_104, 128], &[1]), held(along(8, 2), plane(8)));
     assert_eq!(plan(F32, &[4_000_003, 8], &[1]), held(along(4, 1), plane(2)));
     assert_eq!(plan(BF16, &[4_000_000, 8], &[1]), held(along(8, 1), unit));
 }
@@ -583,5 +587,44 @@ fn few_bindings_suffice() {
         let error = choose_applied(&applied, &reduction, &with_bindings(&device, 3)).unwrap_err();
         let message = "a launch binds 4 buffers, the device allows 3";
         assert!(error.to_string().contains(message), "{error}");
+    }
+}
+
+/// The plans that are measured may run, each is there once, and the choice, others of its kind and
+/// other kinds are among them.
+#[test]
+fn candidates_can_run() {
+    for device in [Device::h200(), Device::m2_max(), Device::software_adapter()] {
+        for (shape, axes) in [
+            (&[65536usize, 1024][..], &[1usize][..]),
+            (&[4_000_003, 10], &[1]),
+            (&[64, 200_000], &[1]),
+            (&[8192, 128_256], &[1]),
+            (&[4096, 512], &[0]),
+        ] {
+            let problem = stated(ElementType::F32, shape, axes, &[]);
+            for problem in [
+                (problem.0.clone(), problem.1.clone()),
+                (
+                    problem.0.with_numerics(Numerics::BatchInvariant),
+                    problem.1.with_numerics(Numerics::BatchInvariant),
+                ),
+            ] {
+                let chosen = problem.choose(&device).unwrap().plan;
+                let candidates = problem.candidates(&device).unwrap();
+                let mut seen = HashSet::new();
+                for Candidate { plan, .. } in &candidates {
+                    problem.check(plan, &device).unwrap();
+                    assert!(seen.insert(*plan), "{plan}");
+                }
+                assert!(seen.contains(&chosen), "{chosen}");
+                if problem.0.problem().numerics() == Numerics::BatchInvariant {
+                    continue;
+                }
+                let of_kind = seen.iter().filter(|plan| plan.kind() == chosen.kind()).count();
+                let kinds: HashSet<AppliedKind> = seen.iter().map(AppliedPlan::kind).collect();
+                assert!(of_kind > 1 && kinds.len() > 1, "{shape:?} on {}", device.name);
+            }
+        }
     }
 }

@@ -97,6 +97,8 @@ fn plans_on_the_h200() {
         (problem(&[1 << 22, 16], &[0]), split_across, split(132, 256, 4, shared)),
         (problem(&[256, 1 << 18], &[0]), across(4, false), cube(8, 32, shared)),
         (problem(&[64, 512, 1024], &[1]), across(4, false), cube(8, 32, shared)),
+        // Columns whose rows begin inside lines of the cache: few cubes with wide segments.
+        (problem(&[10_000, 10_000], &[0]), split_across, split(3, 8, 64, shared)),
         // Narrow kept dimensions: the lanes of a plane read on in the next row.
         (problem(&[65536, 64, 7], &[1]), across(1, false), plane(4, 256)),
         // Reduced groups around a kept one: one pass.
@@ -196,6 +198,17 @@ fn heavy_accumulators_get_smaller_teams() {
     assert_eq!(rows.schedule, plane(8, 128));
     let columns = plan(&[65536, 1024], 0);
     assert_eq!((columns.access.vector, columns.schedule.units_per_cube()), (2, 256));
+}
+
+/// Accumulators of many fields: a long row has no more units than fill the device together with
+/// those of other rows, and narrow columns have loads of as many bytes as wide ones.
+#[test]
+fn many_fields_are_merged_by_few_units() {
+    let var = OperatorClass::new("var", 20).fields(5).blockwise();
+    let units = |rows| plan_of(var, &[rows, 50_257], 1).schedule.units_per_output();
+    assert_eq!([1024, 4096, 8192].map(units), [128, 32, 32]);
+    let columns = |element| plan_in(element, var, &[8192, 8192], 0).access;
+    assert_eq!((columns(ElementType::F32).vector, columns(ElementType::BF16).vector), (2, 4));
 }
 
 /// Along the reduction, a unit that takes blocks has one accumulator for all components of its

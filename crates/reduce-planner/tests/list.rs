@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use reduce_planner::{
     Access, AppliedListPlan, AppliedListProblem, Choice, Combine, Device, Direction, ElementType,
     Illegal, InputSpec, ListLaunch, ListPlan, ListProblem, ListShare, Numerics, OperatorClass,
-    PlanError, ProblemError, choose_applied_list, choose_list, row_major_strides,
+    PlanError, Planned, ProblemError, TuneOptions, choose_applied_list, choose_list,
+    row_major_strides, tune,
 };
 
 const NORM: OperatorClass = OperatorClass::new("norm", 4);
@@ -330,6 +331,23 @@ fn applications_take_longer_than_their_reductions() {
     let text = serde_json::to_string(&choice).unwrap();
     assert_eq!(serde_json::from_str::<Choice<AppliedListPlan>>(&text).unwrap(), choice);
     assert!(choice.refused.is_empty() && choice.runners_up.is_empty());
+}
+
+/// Lists are tuned as reductions are: a plan that is measured to be faster replaces the choice.
+/// Where bits must not change, the choice is the only one.
+#[test]
+fn lists_are_tuned() {
+    let (list, device) = (llama(), Device::h200());
+    let candidates = list.candidates(&device).unwrap();
+    assert!(candidates.len() >= 5, "{}", candidates.len());
+    for candidate in &candidates {
+        candidate.plan.check(&list, &device).unwrap();
+    }
+    let measure = |plan: &ListPlan| Ok::<f64, ()>(f64::from(plan.units_per_cube));
+    let tuned = tune(&list, &device, &TuneOptions::default(), measure).unwrap();
+    assert_eq!((tuned.untuned_microseconds, tuned.microseconds), (256.0, 128.0));
+    let invariant = list.with_numerics(Numerics::BatchInvariant);
+    assert_eq!(invariant.candidates(&device).unwrap().len(), 1);
 }
 
 /// The rule that a plan breaks.

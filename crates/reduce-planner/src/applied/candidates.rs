@@ -13,7 +13,7 @@ use crate::{
     numbers::{AppliedTuning, from_percent},
     numerics::Numerics,
     plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
-    problem::{AppliedProblem, Direction, Problem},
+    problem::{AppliedProblem, Companion, Direction, Problem},
     refusal::Refusal,
     segments::SegmentsPlan,
 };
@@ -21,6 +21,11 @@ use crate::{
 /// Round trips to memory of a cube that shares its tile: it takes a number, and partials are
 /// published and read.
 const PASSES_OF_CUBES: f64 = 3.0;
+
+/// By how much each operand along rows lowers the rate where rows lie in shared memory.
+/// Normalisations with a weight and a bias took 1.4 to 2.1 times as long on one H200 as estimated
+/// without, and in two launches 1.0 to 1.3 times; rms_norm with a weight 1.2 to 1.3 times.
+const OPERAND_IN_SHARED_PERCENT: u32 = 20;
 
 /// Most cubes that apply results to one output tile.
 const MOST_APPLYING_CUBES: u64 = 1 << 16;
@@ -256,31 +261,16 @@ impl<'a> Search<'a> {
 
     /// The plan of a team whose units all work on one cube's tiles.
     fn plan(&self, team: Team, loads_in_flight: usize) -> Plan {
-        let (along, planes) = (self.is_along(), self.device.plane_operations);
-        let lanes = self.device.plane_size_min;
-        let independent =
-            self.tuning.independent_units_per_cube.min(self.device.max_units_per_cube);
-        let schedule = match team.units {
-            1 => Schedule::Unit { units_per_cube: independent.max(team.tiles) },
-            units if along && planes && units <= lanes && independent >= lanes => {
-                Schedule::Plane { lanes_per_output: units, units_per_cube: independent }
-            }
-            units if along && planes && units > lanes => Schedule::Cube {
-                units_per_output: units,
-                outputs_per_cube: team.tiles,
-                combine: Combine::Plane { lanes },
-            },
-            units => Schedule::Cube {
-                units_per_output: units,
-                outputs_per_cube: team.tiles.max(if along {
-                    (independent / units).max(1)
-                } else {
-                    1
-                }),
-                combine: Combine::Shared,
-            },
+        let Self { device, access, .. } = *self;
+        let independent = self.tuning.independent_units_per_cube.min(device.max_units_per_cube);
+        let by_planes = device.plane_operations && team.units > device.plane_size_min;
+        let tiles = match team.units {
+            1 => team.tiles.max(independent),
+            units if self.is_along() && !by_planes => team.tiles.max(independent / units),
+            _ => team.tiles,
         };
-        Plan::new(self.access.with_loads_in_flight(loads_in_flight), schedule)
+        let schedule = schedule_of(team.units, team.units * tiles, access.direction, device);
+        Plan::new(access.with_loads_in_flight(loads_in_flight), schedule)
     }
 
     /// As many units as leave each a few loads, unless there are not so many. Of two inputs, both
@@ -332,6 +322,14 @@ impl<'a> Search<'a> {
             _ => (tuning.short_loads, 2),
         };
         let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();
+        // Half the lanes, if these have a fifth fewer places for loads, of which fewer stay empty:
+        // softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2 places each,
+        // and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes and 71.0 in 4.
+        let places = |lanes: u64| lanes * loads.div_ceil(lanes);
+        let lanes = match lanes > 2 && 5 * places(lanes / 2) <= 4 * places(lanes) {
+            true => lanes / 2,
+            false => lanes,
+        };
         (self.is_along() && lanes <= u64::from(self.device.plane_size_min)).then_some(lanes)
     }
 
@@ -452,9 +450,15 @@ impl<'a> Search<'a> {
 
         let outputs_per_cube = self.plan(team, 1).schedule.outputs_per_cube();
         let blocks = self.access.output_tiles(problem).div_ceil(outputs_per_cube.into()).max(1);
+        // Operands along rows come from the cache, which is one memory with the shared one: rms_norm
+        // with a weight of bf16 8192 × 128256 took 1557 us in 8 cubes a row, and 1394 in 16.
+        let each_beside_operands = match self.operands_along() {
+            0 => most_each,
+            _ => most_each.min(2 * in_flight),
+        };
         let cubes = (cubes_wanted(device, tuning.by_cubes_per_multiprocessor) / blocks)
             .min(loads.div_ceil(units))
-            .max(loads.div_ceil(units * most_each))
+            .max(loads.div_ceil(units * each_beside_operands))
             .clamp(2, most_cubes.max(2));
         let each = loads.div_ceil(units * cubes);
         // Loads in shared memory are a multiple of those in flight: one more in flight may waste
@@ -532,7 +536,7 @@ impl<'a> Search<'a> {
         let (tuning, problem) = (self.tuning, self.applied.problem());
         let narrow = problem.input().bytes() < size_of::<f32>();
         let together = self.reside_together(held);
-        match kind {
+        let of_kind = match kind {
             AppliedKind::HeldByCubes if narrow && problem.operator().fields > FEW_FIELDS => {
                 tuning.by_cubes_narrow_rate_percent
             }
@@ -542,21 +546,29 @@ impl<'a> Search<'a> {
             _ if narrow
                 && !together
                 && self.may_reside_beside_others()
-                && !self.reads_operands() =>
+                && self.operands_along() == 0 =>
             {
                 tuning.alone_narrow_rate_percent
             }
             _ => 100,
+        };
+        match kind {
+            AppliedKind::HeldByCubes | AppliedKind::HeldInShared => {
+                let beside = OPERAND_IN_SHARED_PERCENT * self.operands_along();
+                of_kind * 100_u32.saturating_sub(beside).max(10) / 100
+            }
+            _ => of_kind,
         }
     }
 
-    /// Whether each row reads operands along it. Beside tiles in shared memory, the cache of a
+    /// Operands that each row reads along it. Beside tiles in shared memory, the cache of a
     /// multiprocessor has no room for them: `rms_norm` with a weight of bf16 16384 × 32768 took 760
     /// us on one H200, and 644 in registers of 1024 units.
-    fn reads_operands(&self) -> bool {
+    fn operands_along(&self) -> u32 {
         let operands = self.applied.companions().len() - self.applied.further().len();
         let operands = self.applied.companions()[..operands].iter().skip(1);
-        operands.flat_map(|operand| &operand.reduced).any(|&stride| stride != 0)
+        let along = |operand: &&Companion| operand.reduced.iter().any(|&stride| stride != 0);
+        operands.filter(along).count() as u32
     }
 
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
@@ -619,6 +631,31 @@ impl<'a> Search<'a> {
                     ..reduce
                 }
             }
+        }
+    }
+}
+
+/// How so many units share a tile, among those of a cube.
+pub(super) fn schedule_of(
+    units: u32,
+    units_per_cube: u32,
+    direction: Direction,
+    device: &Device,
+) -> Schedule {
+    let lanes = device.plane_size_min;
+    let by_planes = direction == Direction::Along && device.plane_operations;
+    let outputs_per_cube = units_per_cube / units.max(1);
+    match units {
+        1 => Schedule::Unit { units_per_cube },
+        _ if by_planes && units <= lanes && units_per_cube >= lanes => {
+            Schedule::Plane { lanes_per_output: units, units_per_cube }
+        }
+        _ => {
+            let combine = match by_planes && units > lanes {
+                true => Combine::Plane { lanes },
+                false => Combine::Shared,
+            };
+            Schedule::Cube { units_per_output: units, outputs_per_cube, combine }
         }
     }
 }

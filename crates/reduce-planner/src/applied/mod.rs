@@ -7,7 +7,9 @@ mod candidates;
 mod choose;
 pub(crate) mod invariant;
 mod plan;
+mod variations;
 
 pub use candidates::AppliedReason;
 pub use choose::{choose_applied, force_applied};
 pub use plan::{AppliedKind, AppliedPlan, ApplyLaunch};
+pub(crate) use variations::candidates_applied;

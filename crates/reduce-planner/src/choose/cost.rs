@@ -480,7 +480,48 @@ fn locality_across(
     let first_round = from_percent(device.profile.first_round_percent) / rounds.max(1) as f64;
     let twice = (1.0 - sectors) * from_percent(device.profile.sector_percent) * (1.0 - first_round);
     device.profile.efficiency_of_segment(segment) * (1.0 - twice)
+        / (1.0 + time_of_shared_lines(problem, device, segment, rounds))
 }
+
+/// Whether rows begin inside lines of the cache, so that segments of neighbouring rows do.
+pub(super) fn rows_share_lines(problem: &Problem, device: &Device) -> bool {
+    let kept = problem.kept().iter().map(|dim| dim.stride);
+    let strides = kept.chain(problem.reduced().iter().map(|dim| dim.stride));
+    let (bytes, line) = (problem.input().bytes(), device.tuning.line_bytes);
+    let whole = |stride: usize| stride.saturating_mul(bytes).is_multiple_of(line);
+    !strides.filter(|&stride| stride > 1).all(whole)
+}
+
+/// What is added to the time of reading segments whose first and last line neighbouring segments
+/// read too. Cubes that take many rounds drift apart, and a line has left the cache when the second
+/// of them reads it.
+///
+/// On one H200, sums of f32 10,000 × 10,000 along axis 0 took 106 to 115 us in segments of 128
+/// bytes, 104 in segments of 512 and 102 in segments of 1024. Sums of f32 1000 × 1000 × 500 along
+/// axis 1 took 472 us in 4 rounds, 476 in 8, 484 in 16, 495 in 63, and 510 in 125.
+fn time_of_shared_lines(problem: &Problem, device: &Device, segment: usize, rounds: u64) -> f64 {
+    if !rows_share_lines(problem, device) {
+        return 0.0;
+    }
+    let line = device.tuning.line_bytes;
+    let of_ends = from_percent(SHARED_LINE_PERCENT) * line as f64 / segment.max(line) as f64;
+    let doublings = (rounds.max(ROUNDS_TOGETHER) as f64 / ROUNDS_TOGETHER as f64).log2();
+    of_ends + from_percent(DRIFT_PERMILLE) / 10.0 * doublings
+}
+
+/// What two lines that neighbours read too add to the time of a segment of one line.
+///
+/// This number and the next two were fitted to cases with 10 to 370 timed plans each. In the
+/// geometric mean, the choice took 3.30 % longer than the best plan in 273 random cases, 1.65 in 110
+/// others, 1.75 in 89 of the benchmarks and 1.40 in 7 whose rows share lines. Without these numbers
+/// it took 3.40, 1.64, 1.87 and 6.47 %.
+const SHARED_LINE_PERCENT: u32 = 10;
+
+/// Rounds in which neighbouring cubes stay together.
+const ROUNDS_TOGETHER: u64 = 8;
+
+/// What each doubling of the rounds adds, in thousandths.
+const DRIFT_PERMILLE: u32 = 16;
 
 /// Output tiles whose units read next to each other.
 fn adjacent_tiles(device: &Device, schedule: Schedule) -> u32 {

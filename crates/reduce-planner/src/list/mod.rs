@@ -8,7 +8,9 @@
 mod application;
 mod choose;
 mod plan;
+mod variations;
 
 pub use application::{AppliedListPlan, AppliedListProblem, ListApplication, choose_applied_list};
 pub use choose::choose_list;
 pub use plan::{ListLaunch, ListPlan, ListShare};
+pub(crate) use variations::{candidates_applied_list, candidates_list};
