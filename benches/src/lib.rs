@@ -1,16 +1,20 @@
 //! Cases, times and reports shared by the benchmarks.
 #![deny(missing_docs)]
 
+pub mod applying;
 mod call;
 mod call_cost;
 mod case;
 #[cfg(feature = "cubek")]
 mod cubek;
 mod kernel_time;
+pub mod listing;
+pub mod pairing;
 mod probe;
 mod record;
 pub mod regret;
 pub mod report;
+pub mod scanning;
 pub mod selecting;
 pub mod shards;
 mod stated;

@@ -2,19 +2,19 @@
 
 use std::{
     io::{self, Write},
-    num::ParseIntError,
     path::PathBuf,
     process::ExitCode,
 };
 
 use clap::Args;
+use reduce_benches::listing::{ListWork, Listing, ListingError};
 use reduce_kernels::{
-    ElementType, ReduceError,
-    by_name::{OperatorName, OperatorOptions, UnknownOperator, with_operator},
+    ReduceError,
+    by_name::{OperatorOptions, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
     list::{clip_by_global_norm_in_place, reduce_list},
-    planner::{ListTuning, UnknownElementType, choose_list, row_major_strides},
+    planner::{ListTuning, choose_list, row_major_strides},
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, gigabytes_per_second,
@@ -49,16 +49,8 @@ pub(crate) struct Arguments {
 enum Stop {
     #[error(transparent)]
     File(#[from] FileError),
-    #[error(
-        "`{0}` is no case: an operator, a type, a number, `of`, and tensors such as `2x[64, 3]`"
-    )]
-    Case(String),
-    #[error("`{0}`: {1}")]
-    Number(String, ParseIntError),
     #[error(transparent)]
-    Operator(#[from] UnknownOperator),
-    #[error(transparent)]
-    Element(#[from] UnknownElementType),
+    Listing(#[from] ListingError),
     #[error("{json}: {source}")]
     Tuning { json: String, source: serde_json::Error },
     #[error(transparent)]
@@ -72,58 +64,14 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
     ended("lists", run(arguments))
 }
 
-/// What is timed.
-#[derive(Clone, Copy)]
-enum Work {
-    /// A reduction.
-    Reduce(OperatorName),
-    /// Clipping in place, in each call to this times the norm of the call before.
-    Clip { factor: f64 },
-}
-
-/// The name of a case that clips tensors, all of which are scaled.
-const CLIP: &str = "clip";
-
-/// The name of a case that clips tensors, none of which need it.
-const UNCLIPPED: &str = "unclipped";
-
-/// The work and the shapes of a list.
-struct Case {
-    words: String,
-    work: Work,
-    element: ElementType,
-    shapes: Vec<Vec<usize>>,
-}
-
-fn parse(line: &str) -> Result<Case, Stop> {
-    let no_case = || Stop::Case(line.into());
-    let number =
-        |text: &str| text.trim().parse::<usize>().map_err(|error| Stop::Number(text.into(), error));
-    let (head, tensors) = line.split_once(" of ").ok_or_else(no_case)?;
-    let words: Vec<&str> = head.split_whitespace().collect();
-    let [operator, element, repeated] = words[..] else { return Err(no_case()) };
-    let mut shapes = Vec::new();
-    for tensor in tensors.split_terminator(']') {
-        let (count, shape) = tensor.split_once("x[").ok_or_else(no_case)?;
-        let shape = shape.split(',').map(number).collect::<Result<Vec<_>, _>>()?;
-        shapes.extend(std::iter::repeat_n(shape, number(count)?));
-    }
-    let shapes = std::iter::repeat_n(shapes, number(repeated)?).flatten().collect();
-    let work = match operator {
-        CLIP => Work::Clip { factor: 0.999 },
-        UNCLIPPED => Work::Clip { factor: 1.0 },
-        name => Work::Reduce(name.parse()?),
-    };
-    Ok(Case { words: line.into(), work, element: element.parse()?, shapes })
-}
-
 fn run(arguments: &Arguments) -> Result<(), Stop> {
     let mut lines = arguments.cases.clone();
     if let Some(path) = &arguments.file {
         lines.extend(read(path)?.lines().map(str::to_owned));
     }
     let stated = lines.iter().map(|line| line.split('#').next().unwrap_or("").trim());
-    let cases = stated.filter(|line| !line.is_empty()).map(parse).collect::<Result<_, _>>()?;
+    let stated = stated.filter(|line| !line.is_empty());
+    let cases = stated.map(Listing::parse).collect::<Result<_, _>>()?;
     let tuning = |json: &String| {
         serde_json::from_str(json).map_err(|source| Stop::Tuning { json: json.clone(), source })
     };
@@ -133,7 +81,7 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
 }
 
 struct Times {
-    cases: Vec<Case>,
+    cases: Vec<Listing>,
     tunings: Vec<ListTuning>,
     sample_seconds: f64,
 }
@@ -153,7 +101,7 @@ impl OnDevice for Times {
 
 fn time(
     client: &Client,
-    case: &Case,
+    case: &Listing,
     tunings: &[ListTuning],
     sample_seconds: f64,
 ) -> Result<(), MeasureError> {
@@ -169,8 +117,8 @@ fn time(
     let bytes = bytes as u64;
     let words = &case.words;
     let operator = match case.work {
-        Work::Reduce(operator) => operator,
-        Work::Clip { factor } => {
+        ListWork::Reduce(operator) => operator,
+        ListWork::Clip { factor } => {
             let mut max_norm = if factor < 1.0 { 1.0 } else { 1e30 };
             let us = microseconds_per_call(client, sample_seconds, || {
                 max_norm *= factor;

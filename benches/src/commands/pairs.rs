@@ -3,11 +3,13 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
+use reduce_benches::{
+    PlanTextError, Stated, inputs,
+    pairing::{Pairing, PairingError},
+};
 use reduce_kernels::{
-    by_name::{PairName, PairOptions, UnknownPair, with_pair},
+    by_name::{PairOptions, with_pair},
     cubecl::prelude::*,
-    pairs::reduce_pair,
     planner::Plan,
 };
 use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
@@ -29,9 +31,7 @@ enum Stop {
     #[error(transparent)]
     File(#[from] FileError),
     #[error(transparent)]
-    Case(#[from] CaseError),
-    #[error(transparent)]
-    Name(#[from] UnknownPair),
+    Pairing(#[from] PairingError),
     #[error(transparent)]
     Plan(#[from] PlanTextError),
     #[error(transparent)]
@@ -45,31 +45,14 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
     ended("pairs", run(arguments))
 }
 
-/// A reduction of two inputs and their layout.
-struct Paired {
-    words: String,
-    name: PairName,
-    place: Case,
-}
-
-fn parse(stated: &StatedCase) -> Result<Paired, Stop> {
-    let name = match &stated.name[..] {
-        "mse" => "mean_squared_error",
-        "cosine" => "cosine_similarity",
-        name => name,
-    };
-    let place = format!("sum {}", stated.place).parse()?;
-    Ok(Paired { words: stated.words(), name: name.parse()?, place })
-}
-
 fn run(Arguments { stated }: &Arguments) -> Result<(), Stop> {
-    let cases = stated.cases()?.iter().map(parse).collect::<Result<Vec<_>, _>>()?;
+    let cases = stated.cases()?.iter().map(Pairing::parse).collect::<Result<Vec<_>, _>>()?;
     let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
     on_device(stated.backend, Times { cases, plans, sample_seconds })?
 }
 
 struct Times {
-    cases: Vec<Paired>,
+    cases: Vec<Pairing>,
     plans: Vec<Plan>,
     sample_seconds: f64,
 }
@@ -89,15 +72,14 @@ impl OnDevice for Times {
 
 fn time(
     client: &Client,
-    case: &Paired,
+    case: &Pairing,
     plans: &[Plan],
     sample_seconds: f64,
 ) -> Result<(), MeasureError> {
     let (firsts, seconds) = (inputs(client, &case.place, None), inputs(client, &case.place, None));
     with_pair!(case.name, PairOptions::default(), operator => {
         let of = |nth: usize| {
-            let (first, second) = (&firsts[nth % firsts.len()], &seconds[nth % seconds.len()]);
-            reduce_pair(operator, first, second).over(case.place.axes())
+            case.of(operator, &firsts[nth % firsts.len()], &seconds[nth % seconds.len()])
         };
         let chosen = of(0).choose(client)?.plan;
         let bytes = 2 * case.place.input_bytes();

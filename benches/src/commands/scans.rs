@@ -3,15 +3,12 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use reduce_benches::{Case, CaseError, PlanTextError, Stated, StatedCase, inputs};
+use reduce_benches::{CaseError, PlanTextError, Stated, inputs, scanning::Scanning};
 use reduce_kernels::{
-    Operator,
     by_name::{OperatorOptions, with_operator},
-    cubecl::{prelude::*, std::tensor::TensorHandle},
+    cubecl::prelude::*,
     device_of,
-    operator::One,
     planner::{ScanPlan, ScheduleKind, force_scan},
-    scan::{Scan, scan},
 };
 use reduce_programs::{Backend, BackendError, FileError, MeasureError, OnDevice, on_device};
 
@@ -50,44 +47,15 @@ pub(crate) fn command(arguments: &Arguments) -> ExitCode {
     ended("scans", run(arguments))
 }
 
-/// A scan.
-struct Scanned {
-    words: String,
-    place: Case,
-    exclusive: bool,
-    reverse: bool,
-}
-
-impl Scanned {
-    fn parse(stated: &StatedCase) -> Result<Self, Stop> {
-        let is_way = |word: &&str| ["exclusive", "reverse"].contains(word);
-        let (ways, place): (Vec<&str>, Vec<&str>) =
-            stated.place.split_whitespace().partition(is_way);
-        let place: Case = format!("{} {}", stated.name, place.join(" ")).parse()?;
-        let (exclusive, reverse) = (ways.contains(&"exclusive"), ways.contains(&"reverse"));
-        Ok(Self { words: stated.words(), place, exclusive, reverse })
-    }
-
-    fn of<'a, O: Operator<Inputs = One>>(
-        &self,
-        operator: O,
-        input: &'a TensorHandle,
-    ) -> Scan<'a, O, TensorHandle> {
-        let scanned = scan(operator, input).over(self.place.axes());
-        let scanned = if self.exclusive { scanned.exclusive() } else { scanned };
-        if self.reverse { scanned.reverse() } else { scanned }
-    }
-}
-
 fn run(Arguments { stated, every_schedule }: &Arguments) -> Result<(), Stop> {
-    let cases = stated.cases()?.iter().map(Scanned::parse).collect::<Result<Vec<_>, _>>()?;
+    let cases = stated.cases()?.iter().map(Scanning::parse).collect::<Result<Vec<_>, _>>()?;
     let (plans, sample_seconds) = (stated.plans()?, stated.sample_seconds());
     let every_schedule = *every_schedule;
     on_device(stated.backend, Times { cases, plans, sample_seconds, every_schedule })?
 }
 
 struct Times {
-    cases: Vec<Scanned>,
+    cases: Vec<Scanning>,
     /// Plans to time beside the chosen ones.
     plans: Vec<ScanPlan>,
     sample_seconds: f64,
@@ -108,7 +76,7 @@ impl OnDevice for Times {
 }
 
 impl Times {
-    fn time(&self, client: &Client, case: &Scanned) -> Result<(), MeasureError> {
+    fn time(&self, client: &Client, case: &Scanning) -> Result<(), MeasureError> {
         let inputs = inputs(client, &case.place, None);
         let input = |call: usize| &inputs[call % inputs.len()];
         with_operator!(case.place.operator, OperatorOptions::default(), operator => {

@@ -1,5 +1,4 @@
-//! Chooses the plans of reductions and of selections by measuring, and keeps those that win in a
-//! store.
+//! Chooses plans by measuring, and keeps those that win in a store.
 
 use std::{collections::HashSet, fmt, io, path::PathBuf, process::ExitCode};
 
@@ -23,7 +22,9 @@ use super::ended;
 /// plan that is clearly faster than the planner's choice into a store.
 #[derive(Args)]
 pub(crate) struct Arguments {
-    /// Cases such as `sum f32 [8192, 8192] axis 1` and `topk8 f32 [65536, 128] axis 1`.
+    /// Cases such as `sum f32 [8192, 8192] axis 1`, `topk8 f32 [65536, 128] axis 1`,
+    /// `dot f32 [8192, 8192] axis 1`, `softmax f32 [65536, 1024] axis 1`,
+    /// `norm_l2 f32 27 of 1x[64, 64, 3, 3] 2x[64]` and `scan of sum f32 [65536, 1024] axis 1`.
     cases: Vec<String>,
     /// A file with one case a line, in words or as the JSON of a recorded call; `#` starts a
     /// comment. May be repeated.
@@ -128,6 +129,11 @@ impl OnDevice for Tune<'_> {
             match case {
                 RecordedCall::Reduction(reduction) => tuning.tune(reduction, print)?,
                 RecordedCall::TopK(selection) => tuning.tune(selection, print)?,
+                RecordedCall::Application(application) => tuning.tune(application, print)?,
+                RecordedCall::List(list) => tuning.tune(list, print)?,
+                RecordedCall::ListApplication(application) => tuning.tune(application, print)?,
+                RecordedCall::Scan(scan) => tuning.tune(scan, print)?,
+                RecordedCall::Segments(_) => tuning.skip(case, &SkipReason::Segments, print)?,
                 other => tuning.skip(other, &SkipReason::Kind, print)?,
             }
             progress.inc(1);
@@ -177,7 +183,7 @@ impl Tuning<'_> {
             return Ok(print(format!("SAME {case}: another case has the same problem"))?);
         }
         let mut calls = Calls::new(client, case, arguments.rotated);
-        let sample = |plan: &_| calls.sample(*plan, arguments.sample_ms / 1e3);
+        let sample = |plan: &_| calls.sample(plan, arguments.sample_ms / 1e3);
         let tuned = tune(&problem, device, &self.options, sample);
         drop(calls);
         client.memory_cleanup().expect("no program records a graph");

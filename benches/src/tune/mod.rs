@@ -1,24 +1,31 @@
-//! Cases to tune, their calls, and the summary of what tuning found.
+//! Calls to tune, their launches, and the summary of what tuning found.
 
-use std::{collections::HashMap, fmt, hash::Hash, time::Instant};
+mod measured;
+
+use std::{collections::HashMap, fmt, time::Instant};
 
 use reduce_kernels::{
-    ElementType, Operator, Outputs, ReduceError, TensorDescription,
-    by_name::{OperatorName, OperatorOptions, PairName, PairOptions, with_operator, with_pair},
+    ReduceError, TensorDescription,
+    by_name::{OperatorOptions, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
-    operator::Arity,
-    planner::{self, Plan, Planned, Problem, TopKPlan, TopKProblem, Tuned},
-    plans::{RecordedCall, RecordedError, RecordedOperand, RecordedReduction, RecordedTopK},
-    reduce, storage_type,
+    planner::{self, Tuned},
+    plans::{RecordedCall, RecordedError, RecordedReduction},
+    reduce,
 };
-use reduce_programs::{MeasureError, largest_buffer, random_inputs, wait};
+use reduce_programs::{MeasureError, random_inputs, wait};
+
+pub use measured::{Measured, PlanOf, Tensor, problem};
 
 use crate::{
     Case, CaseError, StatedCase,
+    applying::{Applying, ApplyingError, Function},
+    listing::{Listing, ListingError},
+    pairing::{Pairing, PairingError},
+    scanning::Scanning,
     selecting::{Selecting, SelectingError, Selection},
 };
 
-/// A line that states no reduction.
+/// A line that states no call.
 #[derive(Debug, thiserror::Error)]
 pub enum LineError {
     /// It is in words, and no case.
@@ -27,6 +34,15 @@ pub enum LineError {
     /// It begins with the name of a selection, and is no case.
     #[error(transparent)]
     Selecting(#[from] SelectingError),
+    /// It begins with the name of a function that is applied, and is no case.
+    #[error(transparent)]
+    Applying(#[from] ApplyingError),
+    /// It begins with the name of an operator of two inputs, and is no case.
+    #[error(transparent)]
+    Pairing(#[from] PairingError),
+    /// It has tensors of a list, and is no case.
+    #[error(transparent)]
+    Listing(#[from] ListingError),
     /// It is JSON, and no recorded call.
     #[error(transparent)]
     Recorded(#[from] RecordedError),
@@ -41,8 +57,17 @@ pub enum SkipReason {
     /// The operator is not one of the library's.
     #[error("no operator of the library is called `{0}`")]
     Operator(String),
-    /// It is of another kind, whose plans are not measured.
-    #[error("the program measures plans of reductions and of selections")]
+    /// The function is not one of the library's, or not after this operator.
+    #[error("no function of the library is called `{0}` after `{1}`")]
+    Function(String, String),
+    /// Its results are those of segments, whose lengths are not recorded.
+    #[error("the time of segments depends on their lengths, which are not recorded")]
+    Segments,
+    /// It asks for a type of accumulator, which the library's function does not.
+    #[error("the program makes applications with accumulators of their own types only")]
+    Accumulator,
+    /// It is of another kind.
+    #[error("the program does not know calls of this kind")]
     Kind,
     /// The device cannot run it, or it is no reduction.
     #[error(transparent)]
@@ -57,8 +82,12 @@ pub enum SkipReason {
     },
 }
 
-/// The calls of a text with one in each line, as a [case](Case) or as the JSON of a
-/// [`RecordedCall`]. `#` starts a comment.
+/// The word before a scan, as in `scan of sum f32 [64, 1024] axis 1`.
+const SCAN: &str = "scan of ";
+
+/// The calls of a text with one in each line, in words or as the JSON of a [`RecordedCall`]. `#`
+/// starts a comment. Words are those of the commands that time calls of a kind: a [`Case`], a
+/// [`Selecting`], a [`Pairing`], an [`Applying`], a [`Listing`], or `scan of` a [`Scanning`].
 ///
 /// # Errors
 ///
@@ -71,16 +100,30 @@ pub fn calls(text: &str) -> Result<Vec<RecordedCall>, LineError> {
             continue;
         }
         let stated = line.split('#').next().unwrap_or("").trim();
-        if stated.is_empty() {
-            continue;
+        if !stated.is_empty() {
+            calls.push(stated_call(stated)?);
         }
-        let words = StatedCase::of(stated);
-        calls.push(match Selection::of(&words.name) {
-            Some(_) => Selecting::parse(&words)?.record()?,
-            None => RecordedCall::Reduction(of_case(&stated.parse()?)?),
-        });
     }
     Ok(calls)
+}
+
+fn stated_call(line: &str) -> Result<RecordedCall, LineError> {
+    if let Some(scanned) = line.strip_prefix(SCAN) {
+        return Ok(Scanning::parse(&StatedCase::of(scanned))?.record()?);
+    }
+    if Listing::is_stated(line) {
+        return Ok(Listing::parse(line)?.record()?);
+    }
+    let words = StatedCase::of(line);
+    Ok(if Selection::of(&words.name).is_some() {
+        Selecting::parse(&words)?.record()?
+    } else if Pairing::name(&words.name).is_ok() {
+        Pairing::parse(&words)?.record()?
+    } else if Function::of(&words.name).is_ok() {
+        Applying::parse(&words)?.record()?
+    } else {
+        RecordedCall::Reduction(of_case(&line.parse()?)?)
+    })
 }
 
 fn of_case(case: &Case) -> Result<RecordedReduction, ReduceError> {
@@ -90,214 +133,12 @@ fn of_case(case: &Case) -> Result<RecordedReduction, ReduceError> {
     })
 }
 
-/// What is done with the operator of a reduction.
-trait WithOperator {
-    type Output;
-
-    fn with<O: Operator>(self, operator: O) -> Self::Output;
-}
-
-/// Does something with the operator that a reduction names; `None` if the library has none of that
-/// name.
-fn with_operator_of<W: WithOperator>(reduction: &RecordedReduction, what: W) -> Option<W::Output> {
-    fn is_of<O: Operator>(reduction: &RecordedReduction, _: O) -> bool {
-        reduction.is_of::<O>()
-    }
-    if let Ok(name) = reduction.operator.parse::<OperatorName>() {
-        return Some(with_operator!(name, OperatorOptions::default(), operator => {
-            what.with(operator)
-        }));
-    }
-    let is_named = |&name: &PairName| {
-        with_pair!(name, PairOptions::default(), operator => {
-            is_of(reduction, operator)
-        })
-    };
-    let name = PairName::ALL.iter().copied().find(is_named)?;
-    Some(with_pair!(name, PairOptions::default(), operator => what.with(operator)))
-}
-
-/// The problem of a reduction, if its operator is one of the library's.
-pub fn problem(reduction: &RecordedReduction) -> Option<Result<Problem, ReduceError>> {
-    struct ProblemOf<'a>(&'a RecordedReduction);
-
-    impl WithOperator for ProblemOf<'_> {
-        type Output = Result<Problem, ReduceError>;
-
-        fn with<O: Operator>(self, _: O) -> Self::Output {
-            self.0.problem::<O>()
-        }
-    }
-
-    with_operator_of(reduction, ProblemOf(reduction))
-}
-
-/// A recorded call whose plans are measured.
-pub trait Measured: fmt::Display {
-    /// What its plans are for.
-    type Problem: Planned<Plan: Copy + Eq + Hash>;
-
-    /// Checks that a device can run it, and gives its problem.
-    ///
-    /// # Errors
-    ///
-    /// The reason why it cannot.
-    fn check(&self, client: &Client) -> Result<Self::Problem, SkipReason>;
-
-    /// The shape of the tensors that a call reads.
-    fn shape(&self) -> &[usize];
-
-    /// The tensor that a call reads, and a second one if it reads two.
-    fn operands(&self) -> [Option<Operand<'_>>; 2];
-
-    /// Launches one call with a plan.
-    ///
-    /// # Errors
-    ///
-    /// What the call refuses.
-    fn launch(
-        &self,
-        client: &Client,
-        first: &TensorHandle,
-        second: Option<&TensorHandle>,
-        plan: PlanOf<Self>,
-    ) -> Result<(), ReduceError>;
-}
-
-/// The plans of a recorded call.
-pub type PlanOf<M> = <<M as Measured>::Problem as Planned>::Plan;
-
-/// How a tensor that a call reads lies in memory.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Operand<'a> {
-    /// Type of its elements.
-    pub element: ElementType,
-    /// Its strides, in elements.
-    pub strides: &'a [usize],
-    /// Alignment in bytes of its first element.
-    pub alignment: usize,
-}
-
-impl Operand<'_> {
-    fn second(recorded: &RecordedOperand) -> Operand<'_> {
-        let RecordedOperand { element, strides, alignment, .. } = recorded;
-        Operand { element: *element, strides, alignment: *alignment }
-    }
-}
-
-/// The reason why a device has no buffer for the largest of tensors with so many bytes, if it has
-/// none.
-fn check_bytes(
-    client: &Client,
-    bytes: impl IntoIterator<Item = (usize, ElementType)>,
-) -> Result<(), SkipReason> {
-    let of_tensor = |(span, element): (usize, ElementType)| {
-        (span as u64).saturating_mul(element.bytes() as u64)
-    };
-    let needed = bytes.into_iter().map(of_tensor).max().unwrap_or(0);
-    let available = largest_buffer(client);
-    match needed > available {
-        true => Err(SkipReason::TooLarge { needed, available }),
-        false => Ok(()),
-    }
-}
-
-impl Measured for RecordedReduction {
-    type Problem = Problem;
-
-    fn check(&self, client: &Client) -> Result<Problem, SkipReason> {
-        struct Check<'a>(&'a Client, &'a RecordedReduction);
-
-        impl WithOperator for Check<'_> {
-            type Output = Result<(), ReduceError>;
-
-            fn with<O: Operator>(self, operator: O) -> Self::Output {
-                let Self(client, RecordedReduction { element, shape, strides, second, .. }) = self;
-                let described = |element, strides: &[usize]| {
-                    TensorDescription::strided(element, &shape[..], strides)
-                };
-                let input = described(*element, strides);
-                let second = second.as_ref().map(|other| described(other.element, &other.strides));
-                self.1.reduction(operator, &input, second.as_ref()).check(client)
-            }
-        }
-
-        let unknown = || SkipReason::Operator(self.operator.clone());
-        let problem = problem(self).ok_or_else(unknown)??;
-        let inputs = [
-            Some((problem.input_span(), self.element)),
-            problem.second().map(|other| (other.span(), other.element())),
-        ];
-        let results = problem.results().iter().map(|&result| (problem.output_span(), result));
-        check_bytes(client, inputs.into_iter().flatten().chain(results))?;
-        with_operator_of(self, Check(client, self)).ok_or_else(unknown)??;
-        Ok(problem)
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn operands(&self) -> [Option<Operand<'_>>; 2] {
-        let Self { element, strides, alignment, second, .. } = self;
-        let first = Operand { element: *element, strides, alignment: *alignment };
-        [Some(first), second.as_ref().map(Operand::second)]
-    }
-
-    fn launch(
-        &self,
-        client: &Client,
-        first: &TensorHandle,
-        second: Option<&TensorHandle>,
-        plan: Plan,
-    ) -> Result<(), ReduceError> {
-        let call = Call { client, reduction: self, first, second, plan };
-        with_operator_of(self, call).expect("the reduction was checked")
-    }
-}
-
-impl Measured for RecordedTopK {
-    type Problem = TopKProblem;
-
-    fn check(&self, client: &Client) -> Result<TopKProblem, SkipReason> {
-        let problem = self.problem()?;
-        let slices = problem.slices();
-        let inputs = [
-            Some((slices.input_span(), self.element)),
-            slices.second().map(|table| (table.span(), table.element())),
-        ];
-        let results = slices.results().iter().map(|&result| (problem.output_span(), result));
-        check_bytes(client, inputs.into_iter().flatten().chain(results))?;
-        self.would_compile(client)?;
-        Ok(problem)
-    }
-
-    fn shape(&self) -> &[usize] {
-        &self.shape
-    }
-
-    fn operands(&self) -> [Option<Operand<'_>>; 2] {
-        let Self { element, strides, alignment, table, .. } = self;
-        let first = Operand { element: *element, strides, alignment: *alignment };
-        [Some(first), table.as_ref().map(Operand::second)]
-    }
-
-    fn launch(
-        &self,
-        client: &Client,
-        first: &TensorHandle,
-        second: Option<&TensorHandle>,
-        plan: TopKPlan,
-    ) -> Result<(), ReduceError> {
-        RecordedTopK::launch(self, client, first, second, plan)
-    }
-}
-
-/// A recorded call over inputs that its calls take in turn.
+/// A recorded call over tensors that its launches take in turn.
 pub struct Calls<'a, M: Measured> {
     client: &'a Client,
     recorded: &'a M,
-    inputs: [Vec<TensorHandle>; 2],
+    /// As many of each tensor as lie in the rotated bytes.
+    tensors: Vec<Vec<TensorHandle>>,
     turn: usize,
     /// Calls of a sample of each plan.
     calls: HashMap<PlanOf<M>, usize>,
@@ -305,10 +146,10 @@ pub struct Calls<'a, M: Measured> {
 
 impl<M: Measured> fmt::Debug for Calls<'_, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { client: _, recorded, inputs, turn, calls } = self;
+        let Self { client: _, recorded, tensors, turn, calls } = self;
         f.debug_struct("Calls")
             .field("recorded", &recorded.to_string())
-            .field("inputs", &inputs.each_ref().map(Vec::len))
+            .field("tensors", &tensors.iter().map(Vec::len).collect::<Vec<_>>())
             .field("turn", turn)
             .field("calls", calls)
             .finish_non_exhaustive()
@@ -319,10 +160,10 @@ impl<M: Measured> fmt::Debug for Calls<'_, M> {
 const MOST_CALLS: usize = 4096;
 
 impl<'a, M: Measured> Calls<'a, M> {
-    /// Calls that [`Measured::check`] has not refused, over `rotated` bytes of random inputs.
+    /// Calls that [`Measured::check`] has not refused, over `rotated` bytes of each of the tensors
+    /// that are taken in turn.
     pub fn new(client: &'a Client, recorded: &'a M, rotated: usize) -> Self {
-        let shape = recorded.shape();
-        let inputs = |Operand { element, strides, alignment }: Operand<'_>| {
+        let inputs = |Tensor { element, shape, strides, alignment, in_turn }: Tensor<'_>| {
             let span = planner::span(shape, strides).unwrap_or(0);
             // As the call reads it: an alignment that no address has counts as the largest power of
             // two in it.
@@ -330,6 +171,7 @@ impl<'a, M: Measured> Calls<'a, M> {
             // An offset of the alignment, unless a buffer starts where it should.
             let offset = if alignment < 16 { alignment.max(1) } else { 0 };
             let elements = span + offset;
+            let rotated = if in_turn { rotated } else { 0 };
             let flat = random_inputs(client, element, &[elements], &[1], Some(rotated));
             let placed = flat.into_iter().map(|input| {
                 let handle = input.handle.offset_start(offset as u64);
@@ -337,21 +179,20 @@ impl<'a, M: Measured> Calls<'a, M> {
             });
             placed.collect::<Vec<TensorHandle>>()
         };
-        let inputs = recorded.operands().map(|operand| operand.map_or_else(Vec::new, inputs));
-        Self { client, recorded, inputs, turn: 0, calls: HashMap::new() }
+        let tensors = recorded.tensors().into_iter().map(inputs).collect();
+        Self { client, recorded, tensors, turn: 0, calls: HashMap::new() }
     }
 
-    /// Launches one call with a plan, over the next inputs.
+    /// Launches one call with a plan, over the next tensors.
     ///
     /// # Errors
     ///
     /// What the call refuses.
-    pub fn call(&mut self, plan: PlanOf<M>) -> Result<(), ReduceError> {
+    pub fn call(&mut self, plan: &PlanOf<M>) -> Result<(), ReduceError> {
         self.turn += 1;
-        let [firsts, seconds] = &self.inputs;
-        let first = &firsts[self.turn % firsts.len()];
-        let second = seconds.get(self.turn % seconds.len().max(1));
-        self.recorded.launch(self.client, first, second, plan)
+        let tensors = self.tensors.iter().map(|copies| &copies[self.turn % copies.len()]);
+        let tensors: Vec<&TensorHandle> = tensors.collect();
+        self.recorded.launch(self.client, &tensors, plan, self.turn)
     }
 
     /// Microseconds per call of back-to-back calls that take about `seconds` together.
@@ -359,8 +200,8 @@ impl<'a, M: Measured> Calls<'a, M> {
     /// # Errors
     ///
     /// A refused call, or the device's error.
-    pub fn sample(&mut self, plan: PlanOf<M>, seconds: f64) -> Result<f64, MeasureError> {
-        let mut calls = self.calls.get(&plan).copied().unwrap_or(2);
+    pub fn sample(&mut self, plan: &PlanOf<M>, seconds: f64) -> Result<f64, MeasureError> {
+        let mut calls = self.calls.get(plan).copied().unwrap_or(2);
         loop {
             let start = Instant::now();
             for _ in 0..calls {
@@ -369,42 +210,12 @@ impl<'a, M: Measured> Calls<'a, M> {
             wait(self.client)?;
             let took = start.elapsed().as_secs_f64();
             if took >= 0.5 * seconds || calls >= MOST_CALLS {
-                self.calls.insert(plan, calls);
+                self.calls.insert(plan.clone(), calls);
                 return Ok(took / calls as f64 * 1e6);
             }
             let wanted = (seconds / took * calls as f64) as usize;
             calls = wanted.clamp(2 * calls, 16 * calls).min(MOST_CALLS);
         }
-    }
-}
-
-/// One call of a reduction.
-struct Call<'a> {
-    client: &'a Client,
-    reduction: &'a RecordedReduction,
-    first: &'a TensorHandle,
-    second: Option<&'a TensorHandle>,
-    plan: Plan,
-}
-
-impl WithOperator for Call<'_> {
-    type Output = Result<(), ReduceError>;
-
-    fn with<O: Operator>(self, operator: O) -> Self::Output {
-        let Self { client, reduction, first, second, plan } = self;
-        let call = reduction.reduction(operator, first, second).with_plan(plan);
-        let Some(strides) = &reduction.output_strides else {
-            return call.run(client).map(drop);
-        };
-        let shape = reduction.kept_shape()?;
-        let span = planner::span(&shape, strides).unwrap_or(0).max(1);
-        let types = O::Results::into_list(call.output_types()?);
-        let output: Outputs<O, TensorBinding> = O::Results::each(|nth| {
-            let handle = client.empty(span * types[nth].bytes());
-            let dtype = storage_type(types[nth]);
-            TensorHandle::new(handle, &shape[..], &strides[..], dtype).binding()
-        });
-        call.run_into(client, output)
     }
 }
 
@@ -479,7 +290,7 @@ mod tests {
         list::reduce_list,
         normalize::{Scaled, Softmax},
         pairs::ElementwiseProduct,
-        planner::TuneOptions,
+        planner::{Plan, TuneOptions},
         plans::PlanStore,
     };
 
@@ -499,6 +310,34 @@ mod tests {
             other => panic!("{other} is no reduction"),
         });
         Ok(reductions.collect())
+    }
+
+    /// Every kind of call is stated in words.
+    #[test]
+    fn words_state_calls_of_every_kind() {
+        for (words, stated) in [
+            ("topk8 f32 [64, 1024] axis 1", "top_k 8 of f32 [64, 1024] axis 1"),
+            (
+                "dot bf16 [64, 1024] axis 1",
+                "sum of product bf16 [64, 1024] axis 1 with bf16 strides [1024, 1]",
+            ),
+            (
+                "softmax f32 [64, 100] axis 1",
+                "exponential_share after softmax_sums f32 [64, 100] axis 1",
+            ),
+            (
+                "rms_norm f16 [64, 100] axis 1",
+                "scaled after rms_reciprocal f16 [64, 100] axis 1 operand f16 strides [0, 1]",
+            ),
+            ("norm_l2 f32 2 of 1x[64, 3] 2x[64]", "norm_l2 of 6 tensors of 640 elements"),
+            (
+                "clip f32 1 of 1x[64]",
+                "clipped_to_norm after norm_l2 of 1 tensors of 64 elements in place",
+            ),
+            ("scan of max f32 [9, 9] axis 0 reverse", "reverse scan of max f32 [9, 9] axis 0"),
+        ] {
+            assert_eq!(calls(words).unwrap()[0].to_string(), stated, "{words}");
+        }
     }
 
     /// What an application records is read, whatever its kind.
@@ -579,7 +418,8 @@ mod tests {
         let mut device = Device::h200();
         device.name = "cuda".into();
         let store = PlanStore::shipped(&device).expect("there is one");
-        let cases = concat!(include_str!("../cases/facts.txt"), include_str!("../cases/heavy.txt"));
+        let cases =
+            concat!(include_str!("../../cases/facts.txt"), include_str!("../../cases/heavy.txt"));
         let mut found = std::collections::HashSet::new();
         for case in reductions(cases).unwrap() {
             let problem = problem(&case).unwrap().unwrap();
@@ -606,5 +446,70 @@ mod tests {
             "2 of 3 cases improved, 1 skipped; untuned over tuned time: geometric mean 2.000, \
              worst 4.000 (c)"
         );
+    }
+
+    #[cfg(any(feature = "wgpu", feature = "vulkan"))]
+    mod on_a_device {
+        use reduce_kernels::{
+            cubecl::{Device, wgpu::WgpuDevice},
+            planner::{Candidate, Planned},
+        };
+
+        use super::*;
+
+        /// Checks a call, and launches it with its first plans.
+        fn launch(client: &Client, recorded: &impl Measured) {
+            let problem = recorded.check(client).unwrap();
+            let device = reduce_kernels::device_of(client);
+            let candidates = problem.candidates(&device).unwrap();
+            let mut calls = Calls::new(client, recorded, 0);
+            for Candidate { plan, .. } in candidates.iter().take(2) {
+                calls.call(plan).unwrap_or_else(|error| panic!("{recorded}, {plan}: {error}"));
+            }
+            wait(client).unwrap();
+        }
+
+        /// Calls of every kind are made again from what is recorded of them, and launched with
+        /// plans that are measured.
+        #[test]
+        fn recorded_calls_are_launched_with_candidates() {
+            let client = Device::from(WgpuDevice::default()).client();
+            let words = "
+                sum f32 [300, 70] axis 0
+                dot f32 [30, 700] axis 1
+                median f32 [4, 3000] axis 1
+                layer_norm f32 [30, 700] axis 1
+                add_rms_norm f32 [30, 700] axis 1
+                min_max f32 2 of 1x[64, 3] 2x[64]
+                clip f32 2 of 1x[64, 3] 2x[64]
+                scan of max_with_index f32 [30, 700] axis 1 reverse";
+            for call in calls(words).unwrap() {
+                match &call {
+                    RecordedCall::Reduction(call) => launch(&client, call),
+                    RecordedCall::TopK(call) => launch(&client, call),
+                    RecordedCall::Application(call) => launch(&client, call),
+                    RecordedCall::List(call) => launch(&client, call),
+                    RecordedCall::ListApplication(call) => launch(&client, call),
+                    RecordedCall::Scan(call) => launch(&client, call),
+                    other => panic!("{other}"),
+                }
+            }
+        }
+
+        /// What cannot be made again is left out with a reason.
+        #[test]
+        fn calls_that_are_left_out() {
+            let client = Device::from(WgpuDevice::default()).client();
+            let x = TensorDescription::row_major(ElementType::F32, [64]);
+            let offsets = TensorDescription::row_major(ElementType::I32, [9]);
+            let segments = Softmax.of(&x, 0).segments(&offsets).record().unwrap();
+            let RecordedCall::Application(segments) = segments else { panic!() };
+            assert!(matches!(segments.check(&client), Err(SkipReason::Segments)));
+            let mut own = segments;
+            own.segments = None;
+            own.function = "mine".into();
+            let reason = own.check(&client).unwrap_err().to_string();
+            assert_eq!(reason, "no function of the library is called `mine` after `softmax_sums`");
+        }
     }
 }
