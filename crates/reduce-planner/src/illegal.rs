@@ -403,6 +403,28 @@ pub enum Illegal {
         /// Tensors of the list.
         tensors: usize,
     },
+    /// A tensor of a list is scanned together with others, and needs launches of its own.
+    #[error(
+        "tensor {tensor} needs a scan of its own: its rows are split, or it is too large to share"
+    )]
+    NotShared {
+        /// Index of the tensor.
+        tensor: usize,
+    },
+    /// A tensor of a list needs another kernel than the first one of its launch.
+    #[error("tensor {tensor} needs another kernel than the first of its launch")]
+    OtherKernel {
+        /// Index of the tensor.
+        tensor: usize,
+    },
+    /// The results of the tensors of one launch do not fit the buffer that they share.
+    #[error("{elements} elements of the tensors of a launch are more than {max}")]
+    SharedElements {
+        /// Elements that each result of the tensors spans.
+        elements: usize,
+        /// The most that share a buffer.
+        max: usize,
+    },
     /// The tensors of one launch differ in type.
     #[error("tensor {tensor} has another type than the first of its launch")]
     ListedTypes {

@@ -111,13 +111,16 @@ pub use plan::{Access, Combine, Merge, Plan, RealignedBlocks, Schedule};
 pub use planned::{AnyPlan, Planned};
 pub use problem::{
     AppliedProblem, AppliedSpec, Companion, Direction, ElementCost, IndicesSpec, InputSpec,
-    KeptDim, ListProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem, ReducedDim,
-    Reproducible, ScanProblem, ScanSpec, Second, SecondSpec, SegmentsProblem, SegmentsSpec,
-    SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides, span,
+    KeptDim, ListProblem, ListScanProblem, OperatorClass, OutputSpec, Over, Probabilities, Problem,
+    ReducedDim, Reproducible, ScanProblem, ScanSpec, Second, SecondSpec, SegmentsProblem,
+    SegmentsSpec, SelectedSpec, ShardSpec, TopKProblem, reduced_axes, row_major_strides, span,
 };
 pub use profile::{Profile, RegisterUse, SegmentEfficiency};
 pub use refusal::{NoRefusal, Reason, Refusal};
-pub use scan::{ScanParts, ScanPlan, ScanReason, choose_scan, force_scan};
+pub use scan::{
+    ListScanLaunch, ListScanPlan, ScanParts, ScanPlan, ScanReason, choose_list_scan, choose_scan,
+    force_scan,
+};
 pub use segments::{Digit, GroupingPlan, SegmentsMerge, SegmentsPlan, choose_segments};
 #[cfg(feature = "serde")]
 pub use store::{PlanStore, StoreError, TunedPlan};

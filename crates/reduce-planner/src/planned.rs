@@ -14,8 +14,11 @@ use crate::{
         choose_applied_list, choose_list,
     },
     plan::Plan,
-    problem::{AppliedProblem, ListProblem, Problem, ScanProblem, SegmentsProblem, TopKProblem},
-    scan::{ScanPlan, choose_scan},
+    problem::{
+        AppliedProblem, ListProblem, ListScanProblem, Problem, ScanProblem, SegmentsProblem,
+        TopKProblem,
+    },
+    scan::{ListScanPlan, ScanPlan, choose_list_scan, choose_scan},
     segments::{SegmentsPlan, choose_segments},
     top_k::{TopKPlan, candidates_top_k, choose_top_k},
 };
@@ -124,6 +127,8 @@ pub enum AnyPlan {
     Segments(SegmentsPlan),
     /// The plan of a scan.
     Scan(ScanPlan),
+    /// The plan of a list of tensors that are scanned.
+    ListScan(ListScanPlan),
 }
 
 impl AnyPlan {
@@ -143,6 +148,7 @@ impl AnyPlan {
             AnyPlan::TopK(plan) => plan.version,
             AnyPlan::Segments(plan) => plan.version,
             AnyPlan::Scan(plan) => plan.version,
+            AnyPlan::ListScan(plan) => plan.version,
         }
     }
 
@@ -157,6 +163,7 @@ impl AnyPlan {
             AnyPlan::List(_) | AnyPlan::AppliedList(_) => ListPlan::VERSION,
             AnyPlan::TopK(_) => TopKPlan::VERSION,
             AnyPlan::Scan(_) => ScanPlan::VERSION,
+            AnyPlan::ListScan(_) => ListScanPlan::VERSION,
         }
     }
 }
@@ -171,6 +178,7 @@ impl fmt::Display for AnyPlan {
             AnyPlan::TopK(plan) => plan.fmt(f),
             AnyPlan::Segments(plan) => plan.fmt(f),
             AnyPlan::Scan(plan) => plan.fmt(f),
+            AnyPlan::ListScan(plan) => plan.fmt(f),
         }
     }
 }
@@ -204,6 +212,7 @@ kind!(AppliedList, AppliedListPlan);
 kind!(TopK, TopKPlan);
 kind!(Segments, SegmentsPlan);
 kind!(Scan, ScanPlan);
+kind!(ListScan, ListScanPlan);
 
 /// Implements [`Planned`] for a problem whose sentence is its line.
 macro_rules! planned {
@@ -253,6 +262,7 @@ planned!(ListProblem, ListPlan, choose_list, ListPlan::estimate;
     }
 );
 planned!(ScanProblem, ScanPlan, choose_scan, ScanPlan::estimate;);
+planned!(ListScanProblem, ListScanPlan, choose_list_scan, ListScanPlan::estimate;);
 planned!(SegmentsProblem, SegmentsPlan, choose_segments, SegmentsPlan::estimate;);
 planned!(AppliedListProblem, AppliedListPlan, choose_applied_list, AppliedListPlan::estimate;
     fn candidates(&self, device: &Device) -> Result<Vec<Candidate<AppliedListPlan>>, PlanError> {

@@ -12,9 +12,9 @@ use std::{
 use proptest::prelude::*;
 use reduce_planner::{
     Access, AppliedListProblem, AppliedProblem, AppliedSpec, Device, Direction, ElementCost,
-    ElementType, InputSpec, ListProblem, OperatorClass, OutputSpec, Plan, PlanStore, Planned,
-    Problem, ScanProblem, ScanSpec, SecondSpec, SelectedSpec, StoreError, TopKProblem, TunedPlan,
-    choose, row_major_strides,
+    ElementType, InputSpec, ListProblem, ListScanProblem, OperatorClass, OutputSpec, Plan,
+    PlanStore, Planned, Problem, ScanProblem, ScanSpec, SecondSpec, SelectedSpec, StoreError,
+    TopKProblem, TunedPlan, choose, row_major_strides,
 };
 use support::Bytes;
 
@@ -427,7 +427,10 @@ fn a_store_keeps_plans_of_every_kind() {
         ScanProblem::new(class, &input, Some(&[1]), &spec).unwrap()
     };
 
+    let list_scan = |reverse| ListScanProblem::new(vec![scan(false), scan(reverse)]);
+
     let mut store = PlanStore::new(&device);
+    let plan_of_list_scan = keep(&mut store, &list_scan(false), &device);
     let plan_of_scan = keep(&mut store, &scan(false), &device);
     let plan_of_top_k = keep(&mut store, &top_k(7), &device);
     let plan_of_reduction = keep(&mut store, &reduction, &device);
@@ -436,7 +439,9 @@ fn a_store_keeps_plans_of_every_kind() {
     let plan_of_applied_list = keep(&mut store, &applied_list(true), &device);
     let text = store.to_json().unwrap();
     let store = PlanStore::parse(&text, &device).unwrap();
-    assert_eq!(store.len(), 6);
+    assert_eq!(store.len(), 7);
+    assert_eq!(store.plan_for(&list_scan(false), &device), Some(plan_of_list_scan));
+    assert_eq!(store.plan_for(&list_scan(true), &device), None);
     assert_eq!(store.plan_for(&scan(false), &device), Some(plan_of_scan));
     assert_eq!(store.plan_for(&scan(true), &device), None);
     assert_eq!(store.plan_for(&top_k(7), &device), Some(plan_of_top_k));

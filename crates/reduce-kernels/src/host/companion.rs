@@ -6,53 +6,6 @@ use reduce_planner::{Access, Companion, Direction, ElementType, Problem};
 use super::bound::Bound;
 use crate::kernels::geometry::{CompanionAccess, CompanionLaunch};
 
-/// Size of the widest store of one unit, in bytes.
-pub(super) const WIDEST_STORE: usize = 16;
-
-/// The inner stride of a companion, and whether its vectors begin where those of the input do.
-/// Loads of realigned rows begin at whole vectors of each row, as if the input were aligned.
-fn inner_and_alike(
-    problem: &Problem,
-    access: Access,
-    companion: &Companion,
-) -> (Option<usize>, bool) {
-    let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
-    let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
-    let alike = |own: &[usize], input: &[usize]| {
-        let beside = |input: usize| if access.realigned { 0 } else { input % access.vector };
-        own.iter().zip(input).all(|(own, &input)| own % access.vector == beside(input))
-    };
-    let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
-    let (outer_kept, outer_reduced) = match access.direction {
-        Direction::Along => (kept.len(), without_last(&reduced)),
-        Direction::Across => (without_last(&kept), reduced.len()),
-    };
-    let inner = match access.direction {
-        Direction::Along => companion.reduced.last(),
-        Direction::Across => companion.kept.last(),
-    };
-    let outer_alike = alike(&companion.kept[..outer_kept], &kept[..outer_kept])
-        && alike(&companion.reduced[..outer_reduced], &reduced[..outer_reduced]);
-    (inner.copied(), outer_alike)
-}
-
-/// Whether the vectors of a companion lie in it as those of the input do, and fit one load.
-pub(super) fn lies_alike(
-    problem: &Problem,
-    access: Access,
-    companion: &Companion,
-    element: ElementType,
-    alignment: usize,
-) -> bool {
-    let bytes = access.vector * element.bytes();
-    let (inner, alike) = inner_and_alike(problem, access, companion);
-    access.vector > 1
-        && bytes <= WIDEST_STORE
-        && alignment.is_multiple_of(bytes)
-        && inner == Some(1)
-        && alike
-}
-
 /// How the components of a companion that belong to one load are read.
 pub(super) fn companion_access(
     problem: &Problem,
@@ -61,12 +14,12 @@ pub(super) fn companion_access(
     element: ElementType,
     alignment: usize,
 ) -> CompanionAccess {
-    let (inner, _) = inner_and_alike(problem, access, companion);
+    let inner = companion.inner(access.direction);
     // A vector at the edge of a row across outputs may reach past the companion.
     let whole = !(access.peeled && access.direction == Direction::Across);
     if inner.is_none_or(|stride| stride == 0) {
         CompanionAccess::Same
-    } else if whole && lies_alike(problem, access, companion, element, alignment) {
+    } else if whole && access.suits(problem, companion, element, alignment) {
         CompanionAccess::Vector
     } else {
         CompanionAccess::Elements

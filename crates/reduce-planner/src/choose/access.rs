@@ -3,16 +3,20 @@
 use super::sizing::{FEW_FIELDS, cubes_wanted, row};
 use crate::{
     device::Device,
+    element::ElementType,
     kind::ScheduleKind,
     plan::{
         Access, Plan, Schedule,
         check::{check_access, check_listed, check_outputs_in_flight},
         div_ceil,
     },
-    problem::{Direction, Problem},
+    problem::{Companion, Direction, Problem},
 };
 
 impl Access {
+    /// Size of the widest store of one unit, in bytes.
+    pub const WIDEST_STORE: usize = 16;
+
     /// The widest access that the problem's layout and the device allow.
     ///
     /// Vectors lie along the dimension that is contiguous in memory. An inner dimension that is not
@@ -81,6 +85,38 @@ impl Access {
         let mut strides = outer.iter().map(|dim| dim.position_stride);
         vector == 1
             || inner.position_stride == 1 && strides.all(|stride| stride.is_multiple_of(vector))
+    }
+
+    /// Whether vectors of this access, of elements of this type, lie in a companion as those of the
+    /// input do, and fit one load or store. The companion begins at a multiple of so many bytes.
+    ///
+    /// Loads of realigned rows begin at whole vectors of each row, as if the input were aligned.
+    #[must_use]
+    pub fn suits(
+        self,
+        problem: &Problem,
+        companion: &Companion,
+        element: ElementType,
+        alignment: usize,
+    ) -> bool {
+        let kept: Vec<usize> = problem.kept().iter().map(|dim| dim.stride).collect();
+        let reduced: Vec<usize> = problem.reduced().iter().map(|dim| dim.stride).collect();
+        let alike = |own: &[usize], input: &[usize]| {
+            let beside = |input: usize| if self.realigned { 0 } else { input % self.vector };
+            own.iter().zip(input).all(|(own, &input)| own % self.vector == beside(input))
+        };
+        let without_last = |strides: &[usize]| strides.len().saturating_sub(1);
+        let (outer_kept, outer_reduced) = match self.direction {
+            Direction::Along => (kept.len(), without_last(&reduced)),
+            Direction::Across => (without_last(&kept), reduced.len()),
+        };
+        let bytes = self.vector * element.bytes();
+        self.vector > 1
+            && bytes <= Self::WIDEST_STORE
+            && alignment.is_multiple_of(bytes)
+            && companion.inner(self.direction) == Some(1)
+            && alike(&companion.kept[..outer_kept], &kept[..outer_kept])
+            && alike(&companion.reduced[..outer_reduced], &reduced[..outer_reduced])
     }
 
     /// The access with realigned rows, where vectors as wide as the device's do not lie in all rows

@@ -156,7 +156,10 @@ pub(super) fn launches(
     let launches_of = |group: &Group| {
         let shares: Vec<ListShare> =
             group.tensors.iter().map(|&share| shared(share, units, each, group.access)).collect();
-        let numbers = KernelBuffers::of(group, list, available, device);
+        let has_tail = |&(nth, _): &(usize, u64)| group.access.leaves_tail(&list.tensors()[nth]);
+        let each = if group.tensors.iter().any(has_tail) { 2 } else { 1 };
+        let invariant = list.numerics().is_batch_invariant();
+        let numbers = KernelBuffers::new(each, invariant, available, device);
         let count = shares.len().div_ceil(numbers.most);
         let length = shares.len().div_ceil(count);
         let (access, outer_dims) = (group.access, group.outer_dims);
@@ -213,21 +216,20 @@ fn shared((tensor, loads): (usize, u64), units: u32, each: u64, access: Access) 
 const INVARIANT_BUFFERS: (usize, usize) = (64, 16);
 
 /// The numbers of buffers that kernels for a list are compiled for.
-struct KernelBuffers {
+pub(crate) struct KernelBuffers {
     /// Most tensors of one launch, and the buffers of the largest kernel.
-    most: usize,
+    pub(crate) most: usize,
     /// Buffers of the smaller of two kernels. Without it, there are kernels for powers of two and
     /// for multiples of 8.
     few: Option<usize>,
 }
 
 impl KernelBuffers {
-    /// The numbers for launches of a group, each of which may bind so many buffers of tensors.
-    fn of(group: &Group, list: &ListProblem, available: usize, device: &Device) -> Self {
-        let has_tail = |&(nth, _): &(usize, u64)| group.access.leaves_tail(&list.tensors()[nth]);
-        let each = if group.tensors.iter().any(has_tail) { 2 } else { 1 };
+    /// The numbers for launches that may bind so many buffers of tensors, `each` of them for one
+    /// tensor. The bits of an `invariant` tensor depend on no other.
+    pub(crate) fn new(each: usize, invariant: bool, available: usize, device: &Device) -> Self {
         let (mut most, mut few) = (device.tuning.list.tensors_per_launch, None);
-        if list.numerics().is_batch_invariant() {
+        if invariant {
             let (largest, smaller) = INVARIANT_BUFFERS;
             most = most.min(largest);
             few = Some(smaller);
@@ -247,7 +249,7 @@ impl KernelBuffers {
     }
 
     /// The buffers of the kernel that takes so many tensors.
-    fn for_tensors(&self, tensors: usize) -> usize {
+    pub(crate) fn for_tensors(&self, tensors: usize) -> usize {
         match (tensors, self.few) {
             (0, _) => 0,
             (_, Some(few)) if tensors <= few => few,
@@ -275,7 +277,7 @@ fn units_per_cube(list: &ListProblem, device: &Device, wanted: u32) -> u32 {
 }
 
 /// What so many launches should take, one after the other, that move so many bytes once.
-pub(super) fn estimate(launches: usize, bytes: u64, device: &Device) -> Estimate {
+pub(crate) fn estimate(launches: usize, bytes: u64, device: &Device) -> Estimate {
     let profile = &device.profile;
     let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
     let launches = launches as f64;

@@ -12,5 +12,6 @@ mod variations;
 
 pub use application::{AppliedListPlan, AppliedListProblem, ListApplication, choose_applied_list};
 pub use choose::choose_list;
+pub(crate) use choose::{KernelBuffers, estimate};
 pub use plan::{ListLaunch, ListPlan, ListShare};
 pub(crate) use variations::{candidates_applied_list, candidates_list};

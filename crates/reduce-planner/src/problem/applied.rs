@@ -1,8 +1,9 @@
 //! A reduction whose results are applied to each element of its own input.
 
 use super::{
-    InputSpec, OperatorClass, Problem, Second, SecondSpec, SegmentsProblem, Statement, check_count,
-    check_output, check_rank, checked_span, reduced_axes, row_major_strides, second_span,
+    Direction, InputSpec, OperatorClass, Problem, Second, SecondSpec, SegmentsProblem, Statement,
+    check_count, check_output, check_rank, checked_span, reduced_axes, row_major_strides,
+    second_span,
 };
 use crate::{
     element::ElementType,
@@ -33,6 +34,17 @@ pub struct Companion {
     pub kept: Vec<usize>,
     /// Strides along the reduced dimensions.
     pub reduced: Vec<usize>,
+}
+
+impl Companion {
+    /// The stride along the inner dimension of accesses in this direction, if there is one.
+    #[must_use]
+    pub fn inner(&self, direction: Direction) -> Option<usize> {
+        match direction {
+            Direction::Along => self.reduced.last().copied(),
+            Direction::Across => self.kept.last().copied(),
+        }
+    }
 }
 
 /// A validated, canonical reduction whose results are applied to each element of its input.

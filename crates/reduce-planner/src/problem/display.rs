@@ -3,8 +3,9 @@
 use core::fmt;
 
 use super::{
-    AppliedProblem, Companion, ListProblem, OperatorClass, Positions, Probabilities, Problem,
-    Reproducible, ScanProblem, Second, TopKProblem, applied::AppliedSegments,
+    AppliedProblem, Companion, ListProblem, ListScanProblem, OperatorClass, Positions,
+    Probabilities, Problem, Reproducible, ScanProblem, Second, TopKProblem,
+    applied::AppliedSegments,
 };
 
 impl fmt::Display for Problem {
@@ -104,6 +105,17 @@ impl fmt::Display for ScanProblem {
         write_list(f, reduced)?;
         f.write_str(if *exclusive { " | exclusive" } else { "" })?;
         f.write_str(if *reverse { " | reverse" } else { "" })
+    }
+}
+
+impl fmt::Display for ListScanProblem {
+    /// One line: the line of each tensor, as that of a [`ListProblem`] has them.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("list_scan")?;
+        for equal in self.tensors.chunk_by(PartialEq::eq) {
+            write!(f, " | {} times ({})", equal.len(), equal[0])?;
+        }
+        Ok(())
     }
 }
 

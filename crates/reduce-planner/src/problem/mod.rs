@@ -9,6 +9,7 @@ mod applied;
 mod display;
 mod layout;
 mod list;
+mod list_scan;
 mod reference;
 mod scan;
 mod segments;
@@ -24,6 +25,7 @@ pub use applied::{AppliedProblem, AppliedSpec, Companion};
 use layout::{DimOfAll, canonical, strides_of};
 pub use layout::{KeptDim, ReducedDim, row_major_strides, span};
 pub use list::ListProblem;
+pub use list_scan::ListScanProblem;
 pub use scan::{ScanProblem, ScanSpec};
 pub use segments::{IndicesSpec, SegmentsProblem, SegmentsSpec};
 use statement::{

@@ -7,7 +7,9 @@
 
 mod choose;
 mod cost;
+mod list;
 mod plan;
 
 pub use choose::{ScanReason, choose_scan, force_scan};
+pub use list::{ListScanLaunch, ListScanPlan, choose_list_scan};
 pub use plan::{ScanParts, ScanPlan};

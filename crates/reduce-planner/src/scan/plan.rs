@@ -249,6 +249,27 @@ impl ScanPlan {
         blocks.saturating_mul(self.cubes_per_output.into())
     }
 
+    /// Whether units load the values of the next chunk before they scan one.
+    #[must_use]
+    pub fn loads_ahead(&self, problem: &ScanProblem) -> bool {
+        self.access.direction == Direction::Across && self.chunks_per_cube(problem) > 1
+    }
+
+    /// Whether a cube has more chunks than are added up one after the other; see
+    /// [`CHUNKS_PER_TOTAL`](Self::CHUNKS_PER_TOTAL).
+    #[must_use]
+    pub fn adds_many_chunks(&self, problem: &ScanProblem) -> bool {
+        self.chunks_per_cube(problem) > u64::from(Self::CHUNKS_PER_TOTAL)
+    }
+
+    /// Whether results are stored in vectors, if outputs begin at a multiple of so many bytes.
+    #[must_use]
+    pub fn stores_vectors(&self, problem: &ScanProblem, alignment: usize) -> bool {
+        let (of_row, output) = (problem.problem(), problem.output());
+        let mut results = of_row.results().iter();
+        results.all(|&element| self.access.suits(of_row, output, element, alignment))
+    }
+
     /// Accumulators that the first of two launches leaves: one of each output and cube.
     #[must_use]
     pub fn partials(&self, problem: &ScanProblem) -> u64 {

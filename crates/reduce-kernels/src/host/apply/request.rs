@@ -4,7 +4,7 @@ use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction,
+    Access, AppliedKind, AppliedPlan, AppliedProblem, AppliedSpec, Companion, Device, Direction,
     ElementType, Illegal, InputSpec, Plan, PlanError, Problem, Role, applied_needs_wide_indices,
     check_index_span, row_major_strides, span,
 };
@@ -21,7 +21,7 @@ use crate::{
         bound::{byte_count, check_inputs, check_span},
         cache::{Asked, Held, Known, Models, Remembered, chosen},
         call::{Task, prepare},
-        companion::{WIDEST_STORE, companion_access, lies_alike, second_access},
+        companion::{companion_access, second_access},
         launched::{Kernel, Launches, Noted, dimensions},
         reduce::{
             PreparedReduction,
@@ -77,7 +77,7 @@ impl AppliedOutput {
     }
 
     fn alignment(&self) -> usize {
-        self.layout.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment)
+        self.layout.as_ref().map_or(Access::WIDEST_STORE, |&(_, alignment)| alignment)
     }
 }
 
@@ -390,7 +390,7 @@ impl Task for ApplyRequest<'_> {
         }
         // Results that an earlier launch has stored, in rows of whole vectors.
         let results = &applied.companions()[0];
-        let alike = lies_alike(problem, access, results, stated.real(), WIDEST_STORE);
+        let alike = access.suits(problem, results, stated.real(), Access::WIDEST_STORE);
         let of_segment = applied.segment_strides().first().copied().unwrap_or(0);
         let bindings =
             plan.bindings(applied, &stated.problems.1) + self.reduction.operator.0.results;
@@ -407,14 +407,14 @@ impl Task for ApplyRequest<'_> {
         let is_float = stated.signature.fields[0].is_float();
         let team = Team { merging_units: plan.merging_units(), ..team(&applying, device) };
         let chains = is_float && needs_chains(operator, &applying, problem);
-        let output_in_vectors = lies_alike(problem, access, &output, applied.output(), alignment);
+        let output_in_vectors = access.suits(problem, &output, applied.output(), alignment);
         let held = matches!(plan, AppliedPlan::Held { .. });
         let bytes = access.vector * applied.output().bytes();
         let moves_back = held
             && access.realigns_along()
             && !output_in_vectors
             && output.reduced.last() == Some(&1)
-            && bytes <= WIDEST_STORE
+            && bytes <= Access::WIDEST_STORE
             && alignment.is_multiple_of(bytes)
             && team.lanes() > 1;
         let types = KernelTypesArg {

@@ -15,7 +15,7 @@ use crate::{
             count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
         },
         bound::Bound,
-        companion::{WIDEST_STORE, second_access, second_arrays},
+        companion::{second_access, second_arrays},
         launched::{Kernel, Noted, dimensions},
         scratch::Words,
     },
@@ -122,7 +122,7 @@ impl Generated<'_> {
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
         let fits = |(nth, element): (usize, &ElementType)| {
             let bytes = vector * element.bytes();
-            bytes <= WIDEST_STORE && begins_at(nth, bytes)
+            bytes <= Access::WIDEST_STORE && begins_at(nth, bytes)
         };
         inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))

@@ -4,7 +4,7 @@ use std::{cell::RefCell, thread::LocalKey};
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Device, Direction, ElementType, Illegal, InputSpec, PlanError, ScanPlan, ScanProblem,
+    Access, Device, Direction, Illegal, InputSpec, PlanError, ScanPlan, ScanProblem,
     ScanSpec as Spec, check_limits, reduced_axes,
 };
 
@@ -16,7 +16,6 @@ use crate::{
         bound::{byte_count, check_inputs},
         cache::{Asked, Held, Known, Remembered},
         call::Task,
-        companion::{WIDEST_STORE, lies_alike},
         launched::Noted,
         reduce::request::ReduceRequest,
         types::{check_arithmetic, word_count},
@@ -208,11 +207,7 @@ impl Task for ScanRequest<'_> {
             combine: plan.combine,
             merging_units: plan.units_per_cube(),
         };
-        let alignment = self.output.as_ref().map_or(WIDEST_STORE, |&(_, alignment)| alignment);
-        let alike = |&element: &ElementType| {
-            lies_alike(of_row, access, problem.output(), element, alignment)
-        };
-        let chunks = plan.chunks_per_cube(problem);
+        let of_output = self.output.as_ref().map(|&(_, alignment)| alignment);
         Ok(ScanLaunches {
             plan: *plan,
             spec: ScanSpec {
@@ -222,17 +217,15 @@ impl Task for ScanRequest<'_> {
                 reverse: self.reverse,
                 split: plan.launches() > 1,
                 continues: self.earlier.is_some(),
-                ahead: access.direction == Direction::Across && chunks > 1,
+                ahead: plan.loads_ahead(problem),
                 transposes: plan.transposes(problem),
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
             // The plan's check has found that they fit indices of 32 bits.
             published: words.map(|words| words as usize),
-            in_vectors: of_row.results().iter().all(alike),
-            chains: fields[0].is_float()
-                && operator.pairwise
-                && chunks > u64::from(ScanPlan::CHUNKS_PER_TOTAL),
+            in_vectors: plan.stores_vectors(problem, of_output.unwrap_or(Access::WIDEST_STORE)),
+            chains: fields[0].is_float() && operator.pairwise && plan.adds_many_chunks(problem),
         })
     }
 
