@@ -67,6 +67,7 @@ mod input;
 mod kernels;
 mod keyed_reduction;
 pub mod list;
+mod list_scan;
 mod list_selection;
 mod masks;
 pub mod normalize;

@@ -48,6 +48,7 @@ use crate::{
 };
 
 pub use crate::{
+    list_scan::{ListScan, scan_list},
     list_selection::{ListSelections, ListTopK, largest_of_list, smallest_of_list},
     operator::builtin::ClippedToNorm,
 };
@@ -173,7 +174,7 @@ pub struct ListReduction<'a, O, T> {
     operator: O,
     pub(crate) tensors: Vec<&'a T>,
     accumulator: Option<ElementType>,
-    outputs: [Option<ElementType>; 3],
+    pub(crate) outputs: [Option<ElementType>; 3],
     /// A result that the caller asked a type for, but that the operator does not have.
     no_such_result: Option<usize>,
     plan: Option<ListPlan>,
@@ -369,7 +370,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 
     /// Bytes of the buffers of the tensors, where they exist.
-    fn buffer_bytes(&self) -> Vec<Option<u64>> {
+    pub(crate) fn buffer_bytes(&self) -> Vec<Option<u64>> {
         self.tensors.iter().map(|tensor| tensor.buffer_bytes()).collect()
     }
 
@@ -378,7 +379,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 
     /// Where the tensors lie.
-    fn specs(&self) -> Result<Vec<InputSpec<'_>>, ReduceError> {
+    pub(crate) fn specs(&self) -> Result<Vec<InputSpec<'_>>, ReduceError> {
         let spec = |(nth, tensor): (usize, &&'a T)| {
             let listed = |error| Reason::Listed { nth, error }.into();
             tensor.spec().map_err(listed)
@@ -387,7 +388,7 @@ impl<'a, O: Operator, T: Input> ListReduction<'a, O, T> {
     }
 
     /// The call for tensors that lie so, with results of these types.
-    fn call_with<'s>(
+    pub(crate) fn call_with<'s>(
         &'s self,
         inputs: Vec<InputSpec<'s>>,
         outputs: [Option<ElementType>; 3],

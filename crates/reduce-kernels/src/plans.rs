@@ -37,8 +37,8 @@ pub use crate::plan_in_use::{PlanInUse, PlanSource};
 pub use crate::{
     recorded::{
         RecordedApplication, RecordedCall, RecordedError, RecordedList, RecordedListApplication,
-        RecordedOperand, RecordedOutput, RecordedReduction, RecordedScan, RecordedSegments,
-        RecordedTensor, RecordedTopK,
+        RecordedListScan, RecordedOperand, RecordedOutput, RecordedReduction, RecordedScan,
+        RecordedSegments, RecordedTensor, RecordedTopK,
     },
     recording::{record_calls, recorded, stop_recording},
 };

@@ -44,6 +44,8 @@ pub enum RecordedCall {
     Segments(RecordedSegments),
     /// A scan.
     Scan(RecordedScan),
+    /// A list of tensors that are scanned.
+    ListScan(RecordedListScan),
 }
 
 /// A reduction as data: everything that decides its [`Problem`](crate::planner::Problem), and no
@@ -323,6 +325,33 @@ pub struct RecordedScan {
     pub output_layout: Option<(Vec<usize>, usize)>,
 }
 
+/// A list of scans as data: everything that decides its
+/// [`ListScanProblem`](crate::planner::ListScanProblem), and no tensor.
+///
+/// ```
+/// use reduce_kernels::{ElementType, Sum, TensorDescription, list::scan_list, plans::RecordedCall};
+///
+/// let tensors = [9, 700].map(|rows| TensorDescription::row_major(ElementType::F32, [rows, 64]));
+/// let line = scan_list(Sum, &tensors).over(1).record()?.to_json();
+/// let told = RecordedCall::parse(&line)?.to_string();
+/// assert_eq!(told, "scan along axis 1 of sum of 2 tensors of 45376 elements");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+#[non_exhaustive]
+pub struct RecordedListScan {
+    /// The tensors, and the reduction whose results each position has.
+    pub list: RecordedList,
+    /// The scanned axes of each tensor; `None` means all axes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub axes: Option<Vec<usize>>,
+    /// Whether the element at a position is left out of the result there.
+    pub exclusive: bool,
+    /// Whether results are of the elements from a position to the last one.
+    pub reverse: bool,
+}
+
 /// The error for text that is no recorded call.
 #[derive(Debug, thiserror::Error)]
 #[error("`{text}` is no recorded call: {error}")]
@@ -425,6 +454,7 @@ impl fmt::Display for RecordedCall {
             RecordedCall::TopK(selection) => selection.fmt(f),
             RecordedCall::Segments(segments) => segments.fmt(f),
             RecordedCall::Scan(scan) => scan.fmt(f),
+            RecordedCall::ListScan(list) => list.fmt(f),
         }
     }
 }
@@ -440,6 +470,18 @@ impl fmt::Display for RecordedScan {
             Some((strides, _)) => write!(f, " output strides {strides:?}"),
             None => Ok(()),
         }
+    }
+}
+
+impl fmt::Display for RecordedListScan {
+    /// The list, preceded by the axes and by what is not as usual.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { list, axes, exclusive, reverse } = self;
+        f.write_str(if *exclusive { "exclusive " } else { "" })?;
+        f.write_str(if *reverse { "reverse " } else { "" })?;
+        f.write_str("scan along axis ")?;
+        write_axes(f, axes.as_deref())?;
+        write!(f, " of {list}")
     }
 }
 
@@ -507,6 +549,18 @@ impl fmt::Display for RecordedListApplication {
     }
 }
 
+/// Axes in the words of the benchmarks' cases.
+fn write_axes(f: &mut fmt::Formatter<'_>, axes: Option<&[usize]>) -> fmt::Result {
+    match axes {
+        None => f.write_str("all"),
+        Some([axis]) => write!(f, "{axis}"),
+        Some(axes) => {
+            let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
+            write!(f, "({})", axes.join(", "))
+        }
+    }
+}
+
 /// An input and axes in the words of the benchmarks' cases.
 fn write_input(
     f: &mut fmt::Formatter<'_>,
@@ -516,14 +570,7 @@ fn write_input(
     axes: Option<&[usize]>,
 ) -> fmt::Result {
     write!(f, "{element} {shape:?} axis ")?;
-    match axes {
-        None => f.write_str("all")?,
-        Some([axis]) => write!(f, "{axis}")?,
-        Some(axes) => {
-            let axes: Vec<String> = axes.iter().map(usize::to_string).collect();
-            write!(f, "({})", axes.join(", "))?;
-        }
-    }
+    write_axes(f, axes)?;
     if *strides != reduce_planner::row_major_strides(shape) {
         write!(f, " strides {strides:?}")?;
     }

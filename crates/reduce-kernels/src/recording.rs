@@ -4,8 +4,8 @@ use std::{borrow::Cow, rc::Rc};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, Problem, ScanProblem,
-    SegmentsProblem, TopKPlan, TopKProblem, span,
+    AppliedListProblem, AppliedProblem, ElementType, InputSpec, ListProblem, ListScanProblem,
+    Problem, ScanProblem, SegmentsProblem, TopKPlan, TopKProblem, span,
 };
 
 use crate::{
@@ -19,6 +19,7 @@ use crate::{
         list::{
             apply::{ApplyListRequest, ApplyListTask},
             request::{ListRequest, ListTask},
+            scan::{ListScanRequest, ListScanTask},
         },
         reduce::request::{ReduceRequest, SecondRequest, Wanted},
         scan::request::ScanRequest,
@@ -35,8 +36,8 @@ use crate::{
     input::{Input, alignment_of},
     operator::{Apply, ApplyRef, One, Operator, OperatorRef},
     recorded::{
-        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication, RecordedOutput,
-        RecordedReduction, RecordedScan, RecordedSegments, RecordedTopK,
+        RecordedApplication, RecordedCall, RecordedList, RecordedListApplication, RecordedListScan,
+        RecordedOutput, RecordedReduction, RecordedScan, RecordedSegments, RecordedTopK,
     },
     reduction::Reduction,
 };
@@ -386,6 +387,38 @@ impl RecordedScan {
             output,
             plan: None,
         })
+    }
+}
+
+impl RecordedListScan {
+    /// The task of an operator for this list.
+    fn task<O: Operator<Inputs = One>>(&self) -> Result<ListScanTask<'_>, ReduceError> {
+        let ListTask { request: list, inputs } = self.list.task::<O>()?;
+        let Self { ref axes, exclusive, reverse, .. } = *self;
+        let request = ListScanRequest { list, axes: axes.clone(), exclusive, reverse, plan: None };
+        Ok(ListScanTask { request, inputs })
+    }
+
+    /// The canonical problem. `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// `O` has another name, or the axes, types or strides of a tensor are invalid.
+    pub fn problem<O: Operator<Inputs = One>>(&self) -> Result<ListScanProblem, ReduceError> {
+        Ok(self.task::<O>()?.state()?.problem)
+    }
+
+    /// Whether the call would compile a kernel if it ran now; see
+    /// [`would_compile`](crate::warm_up::would_compile). `O` is the operator.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`problem`](Self::problem), and scans that the device cannot run.
+    pub fn would_compile<O: Operator<Inputs = One>>(
+        &self,
+        client: &Client,
+    ) -> Result<bool, ReduceError> {
+        would_compile(self.task::<O>()?, client)
     }
 }
 

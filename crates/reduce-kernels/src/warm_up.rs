@@ -14,7 +14,7 @@ use crate::{
     error::ReduceError,
     host::{apply::launch::Tensors, segments::integers::Members, top_k::launch::Selecting},
     input::{Input, alignment_of},
-    list::{AppliedList, ListReduction, ListSelections},
+    list::{AppliedList, ListReduction, ListScan, ListSelections},
     operator::{Apply, One, Operator},
     reduction::Reduction,
     scan::Scan,
@@ -307,6 +307,20 @@ impl<O: Operator, T: Input> WarmUp for ListReduction<'_, O, T> {
     fn issue(&self, client: &Client) -> Result<(), ReduceError> {
         self.check(client)?;
         let tensors = stand_ins(client, self.tensors.iter().copied())?;
+        self.call()?.run(client, &tensors.iter().collect::<Vec<_>>())?;
+        Ok(())
+    }
+
+    fn has_new_kernels(&self, client: &Client) -> Result<bool, ReduceError> {
+        self.check(client)?;
+        self.call()?.has_new_kernels(client)
+    }
+}
+
+impl<O: Operator<Inputs = One>, T: Input> WarmUp for ListScan<'_, O, T> {
+    fn issue(&self, client: &Client) -> Result<(), ReduceError> {
+        self.check(client)?;
+        let tensors = stand_ins(client, self.list.tensors.iter().copied())?;
         self.call()?.run(client, &tensors.iter().collect::<Vec<_>>())?;
         Ok(())
     }

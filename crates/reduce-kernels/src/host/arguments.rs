@@ -2,7 +2,7 @@
 //! geometry.
 
 use cubecl::prelude::*;
-use reduce_planner::{Direction, ElementType, KeptDim, Plan, Problem};
+use reduce_planner::{Access, Direction, ElementType, KeptDim, Plan, Problem, ReducedDim};
 
 use super::{bound::Bound, client::has_hardware_math, companion::companion_launch};
 use crate::{
@@ -98,48 +98,84 @@ pub(super) fn count([x, y, z]: [u32; 3]) -> CubeCount {
     CubeCount::Static(x, y, z)
 }
 
-/// The launch argument that describes a problem to kernels. The inner dimension is kept apart from
-/// the others.
+/// What describes a problem to kernels: the inner dimension apart from the others, and numbers that
+/// follow from a plan.
+pub(super) struct Shape<'a> {
+    pub(super) kept: &'a [KeptDim],
+    pub(super) reduced: &'a [ReducedDim],
+    pub(super) inner_len: usize,
+    pub(super) inner_stride: usize,
+    pub(super) inner_target_stride: usize,
+    pub(super) loads_per_inner: usize,
+    pub(super) inner_count: usize,
+    pub(super) tiles: usize,
+    pub(super) loads_per_tile: usize,
+    pub(super) outputs: usize,
+    pub(super) reduction_len: usize,
+}
+
+impl<'a> Shape<'a> {
+    /// That of a problem whose rows are not realigned across outputs.
+    pub(super) fn new(problem: &'a Problem, access: Access) -> Self {
+        let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
+        let (inner_len, inner_stride, inner_target_stride) = match access.direction {
+            Direction::Along => match reduced.split_last() {
+                None => (1, 1, 0),
+                Some((inner, outer)) => {
+                    reduced = outer;
+                    (inner.extent, inner.stride, inner.position_stride)
+                }
+            },
+            Direction::Across => match kept.split_last() {
+                None => (1, 1, 1),
+                Some((inner, outer)) => {
+                    kept = outer;
+                    (inner.extent, inner.stride, inner.output_stride)
+                }
+            },
+        };
+        let loads = match access.direction {
+            Direction::Along => access.whole_loads(inner_len),
+            Direction::Across => inner_len.div_ceil(access.vector),
+        };
+        Self {
+            kept,
+            reduced,
+            inner_len,
+            inner_stride,
+            inner_target_stride,
+            loads_per_inner: loads.max(1),
+            inner_count: problem.reduction_len() / inner_len.max(1),
+            tiles: access.output_tiles(problem) as usize,
+            loads_per_tile: access.loads_per_output(problem) as usize,
+            outputs: problem.outputs(),
+            reduction_len: problem.reduction_len(),
+        }
+    }
+}
+
+/// The launch argument that describes a problem to kernels.
 pub(super) fn geometry(problem: &Problem, plan: &Plan) -> GeometryLaunch {
     let Plan { access, schedule, .. } = *plan;
-    let (mut kept, mut reduced) = (problem.kept(), problem.reduced());
-    let (inner_len, inner_stride, inner_target_stride) = match access.direction {
-        Direction::Along => match reduced.split_last() {
-            None => (1, 1, 0),
-            Some((inner, outer)) => {
-                reduced = outer;
-                (inner.extent, inner.stride, inner.position_stride)
-            }
-        },
-        Direction::Across => match kept.split_last() {
-            None => (1, 1, 1),
-            Some((inner, outer)) => {
-                kept = outer;
-                (inner.extent, inner.stride, inner.output_stride)
-            }
-        },
-    };
+    let shape = Shape::new(problem, access);
     let tiles_per_cube = schedule.outputs_per_cube();
     let across = access.realigns_across();
     let blocks = across.then(|| access.realigned_blocks(problem, tiles_per_cube));
-    let loads = match (access.direction, blocks) {
-        (Direction::Along, _) => access.whole_loads(inner_len),
-        (Direction::Across, None) => inner_len.div_ceil(access.vector),
-        (Direction::Across, Some(blocks)) => blocks.per_row * tiles_per_cube as usize,
-    };
+    let loads =
+        blocks.map_or(shape.loads_per_inner, |blocks| blocks.per_row * tiles_per_cube as usize);
     let realigned = blocks.map(|blocks| RealignedLaunch::new(blocks.outputs, problem.input_span()));
     GeometryLaunch::new(
-        dims(kept, |dim: &KeptDim| (dim.extent, dim.stride, dim.output_stride)),
-        dims(reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
-        inner_len,
-        inner_stride,
-        inner_target_stride,
+        dims(shape.kept, |dim| (dim.extent, dim.stride, dim.output_stride)),
+        dims(shape.reduced, |dim| (dim.extent, dim.stride, dim.position_stride)),
+        shape.inner_len,
+        shape.inner_stride,
+        shape.inner_target_stride,
         DivisorLaunch::of(loads.max(1)),
-        problem.reduction_len() / inner_len.max(1),
+        shape.inner_count,
         plan.output_tiles(problem) as usize,
-        access.loads_per_output(problem) as usize,
-        problem.outputs(),
-        problem.reduction_len(),
+        shape.loads_per_tile,
+        shape.outputs,
+        shape.reduction_len,
         problem.is_shard().then_some(problem.first_position()).into(),
         realigned.into(),
         problem

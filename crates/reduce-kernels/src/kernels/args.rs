@@ -232,24 +232,6 @@ pub(super) struct Among<T: CubePrimitive> {
 }
 
 #[cube]
-impl Among<Vector<Stored, Wide>> {
-    /// Vectors of the array that is read, which is found once for all of them.
-    pub(super) fn at_each(
-        &self,
-        indices: &Sequence<usize>,
-    ) -> Sequence<RuntimeCell<Vector<Stored, Wide>>> {
-        let mut values = Sequence::<RuntimeCell<Vector<Stored, Wide>>>::new();
-        #[unroll]
-        for _ in 0..indices.len().comptime() {
-            values.push(RuntimeCell::new(Vector::empty()));
-        }
-        let count = self.slices.len().comptime();
-        store_each::<Vector<Stored, Wide>>(&self.slices, self.nth, indices, &values, 0usize, count);
-        values
-    }
-}
-
-#[cube]
 impl<T: CubePrimitive> Among<T> {
     fn new(slices: Sequence<Slice<T>>, nth: u32) -> Among<T> {
         Among::<T> { slices, nth }
@@ -259,6 +241,19 @@ impl<T: CubePrimitive> Among<T> {
     pub(super) fn at(&self, index: usize) -> T {
         let count = self.slices.len().comptime();
         at_of::<T>(&self.slices, self.nth, index, 0usize, count)
+    }
+
+    /// Elements of the array that is read, which is found once for all of them. Before they are
+    /// read, they are `unread`.
+    pub(super) fn at_each(&self, indices: &Sequence<usize>, unread: T) -> Sequence<RuntimeCell<T>> {
+        let mut values = Sequence::<RuntimeCell<T>>::new();
+        #[unroll]
+        for _ in 0..indices.len().comptime() {
+            values.push(RuntimeCell::new(unread));
+        }
+        let count = self.slices.len().comptime();
+        store_each::<T>(&self.slices, self.nth, indices, &values, 0usize, count);
+        values
     }
 
     /// The number of arrays.

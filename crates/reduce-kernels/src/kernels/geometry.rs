@@ -229,6 +229,21 @@ pub(crate) struct Tile {
 
 copied_through_references!(TileExpand);
 
+#[cube]
+impl Tile {
+    /// The same tile with its first result elsewhere in the output.
+    pub(super) fn with_output(&self, output: usize) -> Tile {
+        Tile {
+            input: self.input,
+            output,
+            index: self.index,
+            results: self.results,
+            block: self.block,
+            second: self.second,
+        }
+    }
+}
+
 /// The outputs of a row that one cube works on if rows are realigned, otherwise all of them.
 #[derive(CubeType, Clone, Copy)]
 #[expand(derive(Clone, Copy))]

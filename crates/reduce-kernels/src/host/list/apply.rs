@@ -182,7 +182,7 @@ impl Task for ApplyListTask<'_> {
         stated: &StatedListApplication,
         bytes: &[Option<u64>],
     ) -> Result<(), ReduceError> {
-        check_tensor_bytes(stated.problem.elements(), bytes.iter().copied())
+        check_tensor_bytes(stated.problem.elements().tensors(), bytes.iter().copied())
     }
 
     fn check_outputs(&self, client: &Client, _: &StatedListApplication) -> Result<(), ReduceError> {
@@ -279,7 +279,7 @@ impl Call<'_, ApplyListTask<'_>> {
         let prepared = self.prepared(client)?;
         let inputs = &self.task.inputs;
         let problem = prepared.stated.problem.elements();
-        let tensors = bind_tensors(client, problem, tensors)?;
+        let tensors = bind_tensors(client, problem.tensors(), tensors)?;
         let mut outputs: Vec<TensorHandle> = Vec::new();
         if !self.task.request.in_place {
             for (tensor, strides) in inputs.iter().zip(&prepared.stated.strides) {

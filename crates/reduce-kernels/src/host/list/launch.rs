@@ -34,7 +34,7 @@ impl Call<'_, ListTask<'_>> {
         tensors: &[&TensorHandle],
     ) -> Result<Vec<ListResult>, ReduceError> {
         let prepared = self.prepared(client)?;
-        let tensors = bind_tensors(client, &prepared.stated.problem, tensors)?;
+        let tensors = bind_tensors(client, prepared.stated.problem.tensors(), tensors)?;
         prepared.run(client, &self.parameters, &tensors)
     }
 }

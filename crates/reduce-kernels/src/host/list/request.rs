@@ -178,7 +178,7 @@ impl Task for ListTask<'_> {
     }
 
     fn check_bytes(&self, stated: &StatedList, bytes: &[Option<u64>]) -> Result<(), ReduceError> {
-        check_tensor_bytes(&stated.problem, bytes.iter().copied())
+        check_tensor_bytes(stated.problem.tensors(), bytes.iter().copied())
     }
 
     /// A result of a list is one element for each tensor.
@@ -315,12 +315,12 @@ pub(super) fn problem_bytes(problem: &ListProblem) -> usize {
 /// # Errors
 ///
 /// A buffer that is too small, or begins where the device cannot bind it.
-pub(super) fn bind_tensors<'a>(
+pub(super) fn bind_tensors<'a, 'p>(
     client: &Client,
-    problem: &ListProblem,
+    problems: impl IntoIterator<Item = &'p Problem>,
     tensors: &[&'a TensorHandle],
 ) -> Result<Vec<Bound<'a>>, ReduceError> {
-    let each = tensors.iter().zip(problem.tensors()).enumerate();
+    let each = tensors.iter().zip(problems).enumerate();
     let bound = each.map(|(nth, (tensor, problem))| {
         let (span, element) = (problem.input_span(), problem.input());
         let bound = Bound::check_input(client, Role::Input, &tensor.handle, span, element);
@@ -330,11 +330,11 @@ pub(super) fn bind_tensors<'a>(
 }
 
 /// Checks that buffers of these many bytes hold the tensors; `None` where there is no buffer.
-pub(super) fn check_tensor_bytes(
-    problem: &ListProblem,
+pub(super) fn check_tensor_bytes<'p>(
+    problems: impl IntoIterator<Item = &'p Problem>,
     bytes: impl Iterator<Item = Option<u64>>,
 ) -> Result<(), ReduceError> {
-    for (nth, (bytes, problem)) in bytes.zip(problem.tensors()).enumerate() {
+    for (nth, (bytes, problem)) in bytes.zip(problems).enumerate() {
         if let Some(bytes) = bytes {
             check_input(problem, bytes).map_err(listed(nth))?;
         }
@@ -343,7 +343,7 @@ pub(super) fn check_tensor_bytes(
 }
 
 /// The error of tensor number `nth` of a list.
-fn listed(nth: usize) -> impl Fn(ReduceError) -> ReduceError {
+pub(super) fn listed(nth: usize) -> impl Fn(ReduceError) -> ReduceError {
     move |error| Reason::Listed { nth, error }.into()
 }
 

@@ -5,7 +5,7 @@ use std::ops::Range;
 use cubecl::{prelude::*, server::BufferBinding, std::tensor::TensorHandle};
 use reduce_planner::{Access, ElementType, Plan, Role, Schedule};
 
-use super::request::{PreparedScan, ScanLaunches, ScanRequest};
+use super::request::{PreparedScan, ScanLaunches, ScanRequest, StatedScan};
 use crate::{
     element::{memory_type, storage_type},
     error::ReduceError,
@@ -133,15 +133,44 @@ impl PreparedScan {
             published,
         }))
     }
+}
 
-    fn types(&self, client: &Client, launches: &ScanLaunches) -> KernelTypesArg {
-        KernelTypesArg {
-            stored: memory_type(self.stated.problem.problem().input()),
-            width: launches.spec.access.vector,
-            chains: launches.chains,
-            stores: Stores::results(launches.in_vectors),
-            of_shard: self.stated.problem.problem().is_shard(),
-            ..merging_types(client, &self.stated.signature)
+/// The types of the kernels of a scan.
+pub(in crate::host) fn types(
+    client: &Client,
+    stated: &StatedScan,
+    launches: &ScanLaunches,
+) -> KernelTypesArg {
+    KernelTypesArg {
+        stored: memory_type(stated.problem.problem().input()),
+        width: launches.spec.access.vector,
+        chains: launches.chains,
+        stores: Stores::results(launches.in_vectors),
+        of_shard: stated.problem.problem().is_shard(),
+        ..merging_types(client, &stated.signature)
+    }
+}
+
+/// The outputs: as vectors, as elements, or as both where rows end inside vectors.
+pub(in crate::host) fn output_arrays(
+    launches: &ScanLaunches,
+    outputs: &[Bound<'_>],
+) -> ResultArraysLaunch {
+    let ScanLaunches { in_vectors, spec, .. } = launches;
+    let Access { vector, peeled, .. } = spec.access;
+    match (in_vectors, peeled) {
+        (false, _) => result_arrays(outputs),
+        (true, true) => result_arrays_in_vectors(outputs, vector),
+        (true, false) => {
+            let mut arrays = outputs.iter().map(|output| output.vectors(vector));
+            ResultArraysLaunch::new(
+                None.into(),
+                None.into(),
+                None.into(),
+                arrays.next().into(),
+                arrays.next().into(),
+                arrays.next().into(),
+            )
         }
     }
 }
@@ -149,7 +178,7 @@ impl PreparedScan {
 impl Launches for PreparedScan {
     fn kernels(&self, client: &Client, each: &mut dyn FnMut(Kernel)) {
         let Some(launches) = &self.launches else { return };
-        let types = self.types(client, launches);
+        let types = types(client, &self.stated, launches);
         let dims = dimensions(self.stated.problem.problem());
         let scans = (types, self.operator, launches.address, launches.spec, dims);
         if launches.plan.launches() > 1 {
@@ -212,7 +241,7 @@ impl ScanLaunch<'_> {
                 count(grid),
                 CubeDim::new_1d(spec.team.units_per_cube),
                 address,
-                self.prepared.types(self.client, self.launches),
+                self.types(),
                 self.inputs.arrays(of_row, spec.access, spec.access.peeled, None),
                 partial_arrays(&self.partials),
                 self.geometry(),
@@ -238,9 +267,9 @@ impl ScanLaunch<'_> {
                 count(grid),
                 CubeDim::new_1d(spec.team.units_per_cube),
                 address,
-                self.prepared.types(self.client, self.launches),
+                self.types(),
                 self.inputs.arrays(of_row, spec.access, spec.access.peeled, None),
-                self.results(),
+                output_arrays(self.launches, &self.outputs),
                 partial_arrays(&self.partials),
                 self.geometry(),
                 self.output(),
@@ -264,9 +293,9 @@ impl ScanLaunch<'_> {
                 count(grid),
                 CubeDim::new_1d(spec.team.units_per_cube),
                 address,
-                self.prepared.types(self.client, self.launches),
+                self.types(),
                 self.inputs.arrays(of_row, spec.access, spec.access.peeled, None),
-                self.results(),
+                output_arrays(self.launches, &self.outputs),
                 published.words.elements(),
                 self.geometry(),
                 self.output(),
@@ -281,25 +310,8 @@ impl ScanLaunch<'_> {
         }
     }
 
-    /// The outputs: as vectors, as elements, or as both where rows end inside vectors.
-    fn results(&self) -> ResultArraysLaunch {
-        let ScanLaunches { in_vectors, spec, .. } = self.launches;
-        let Access { vector, peeled, .. } = spec.access;
-        match (in_vectors, peeled) {
-            (false, _) => result_arrays(&self.outputs),
-            (true, true) => result_arrays_in_vectors(&self.outputs, vector),
-            (true, false) => {
-                let mut arrays = self.outputs.iter().map(|output| output.vectors(vector));
-                ResultArraysLaunch::new(
-                    None.into(),
-                    None.into(),
-                    None.into(),
-                    arrays.next().into(),
-                    arrays.next().into(),
-                    arrays.next().into(),
-                )
-            }
-        }
+    fn types(&self) -> KernelTypesArg {
+        types(self.client, &self.prepared.stated, self.launches)
     }
 
     fn geometry(&self) -> GeometryLaunch {

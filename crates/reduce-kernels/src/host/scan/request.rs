@@ -48,22 +48,22 @@ pub(crate) struct StatedScan {
     pub(crate) problem: ScanProblem,
     pub(crate) signature: Signature,
     /// Shape of the input and of the outputs.
-    pub(super) shape: Vec<usize>,
+    pub(in crate::host) shape: Vec<usize>,
 }
 
 /// The numbers of the launches of a plan.
 #[derive(Debug)]
 pub(crate) struct ScanLaunches {
-    pub(super) plan: ScanPlan,
-    pub(super) spec: ScanSpec,
-    pub(super) grid: [u32; 3],
-    pub(super) address: AddressType,
+    pub(in crate::host) plan: ScanPlan,
+    pub(in crate::host) spec: ScanSpec,
+    pub(in crate::host) grid: [u32; 3],
+    pub(in crate::host) address: AddressType,
     /// 64-bit words in which cubes publish the accumulators of parts, if they do.
-    pub(super) published: Option<usize>,
+    pub(in crate::host) published: Option<usize>,
     /// Whether results are stored in vectors.
-    pub(super) in_vectors: bool,
+    pub(in crate::host) in_vectors: bool,
     /// Whether a cube has more chunks than are added up one after the other.
-    pub(super) chains: bool,
+    pub(in crate::host) chains: bool,
 }
 
 impl ScanLaunches {
@@ -76,9 +76,10 @@ impl ScanLaunches {
 /// A scan that is ready to launch, except for buffers.
 #[derive(Debug)]
 pub(crate) struct PreparedScan {
-    pub(super) operator: OperatorRef,
-    pub(super) stated: StatedScan,
-    /// `None` if there are no elements. Nothing is launched then.
+    pub(in crate::host) operator: OperatorRef,
+    pub(in crate::host) stated: StatedScan,
+    /// `None` if there are no elements, or if a launch of several tensors has them. Nothing is
+    /// launched then.
     pub(super) launches: Option<ScanLaunches>,
     pub(super) noted: Noted,
 }

@@ -83,7 +83,9 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
     // A row this long has a whole vector.
     let (first_whole, behind_whole) = (start.div_ceil(vector), end / vector);
     let mut indices = Sequence::<usize>::new();
+    let mut wholes = Sequence::<usize>::new();
     let mut vectors = Sequence::<Vector<Stored, Wide>>::new();
+    let arrays = input.vectors.count();
     // All vectors are asked for before the first one is waited for.
     #[unroll]
     for k in 0..comptime![spec.access.loads_in_flight] {
@@ -92,7 +94,20 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
         let index = start / vector + place;
         let is_whole = index >= first_whole && index < behind_whole;
         indices.push(index);
-        vectors.push(input.vectors.at(select(is_whole, index, first_whole)));
+        let whole = select(is_whole, index, first_whole);
+        if comptime![arrays > 1] {
+            wholes.push(whole);
+        } else {
+            vectors.push(input.vectors.at(whole));
+        }
+    }
+    // One choice among the arrays of a list serves all of them.
+    if comptime![arrays > 1] {
+        let values = input.vectors.at_each(&wholes, Vector::empty());
+        #[unroll]
+        for k in 0..wholes.len().comptime() {
+            vectors.push(values.index(k).read());
+        }
     }
     let mut loads = Sequence::<Loaded>::new();
     #[unroll]
@@ -103,10 +118,22 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
         if !is_whole {
             // The vector may reach beyond the input, so it is read element by element. What is not
             // of the row repeats its first element or its last, and is not used.
+            let mut elements = Sequence::<usize>::new();
             #[unroll]
             for nth in 0..vector {
-                let element = clamp_max(clamp_min(index * vector + nth, start), end - 1);
-                value.insert(nth, input.elements.at(element));
+                elements.push(clamp_max(clamp_min(index * vector + nth, start), end - 1));
+            }
+            if comptime![arrays > 1] {
+                let own = input.elements.at_each(&elements, Stored::from_int(0));
+                #[unroll]
+                for nth in 0..vector {
+                    value.insert(nth, own.index(nth).read());
+                }
+            } else {
+                #[unroll]
+                for nth in 0..vector {
+                    value.insert(nth, input.elements.at(*elements.index(nth)));
+                }
             }
         }
         loads.push(part.loaded(part.number(chunk, k), value));

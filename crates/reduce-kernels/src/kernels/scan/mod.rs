@@ -9,11 +9,13 @@
 //! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
 //! accumulator of each part, or each cube [looks back](look_back) at the parts before its own.
 //! Partial results of other tensors may come before the first element of each row ([`earlier`]).
+//! Of a [list], a cube has rows of one of many tensors.
 
 mod carry;
 mod earlier;
 mod edges;
 mod exchange;
+mod list;
 mod look_back;
 mod parts;
 mod results;
@@ -24,6 +26,7 @@ use reduce_planner::{Access, Direction};
 
 pub(crate) use self::{
     earlier::{Earlier, EarlierLaunch, EarlierWordsLaunch},
+    list::{WORDS_OF_KEPT, WORDS_OF_SCAN, WORDS_OF_SCANNED, scan_list},
     look_back::{LookedBack, scan_looking_back},
 };
 
@@ -43,7 +46,7 @@ use super::{
         partials_of,
     },
     geometry::{Companion, Geometry},
-    load::{AtEnd, Loaded, load, position_of},
+    load::{AtEnd, Loaded, load, load_together, position_of},
     reducer::Reducer,
     share::{Share, share_among_cubes},
     team::Team,
@@ -213,13 +216,29 @@ impl<'a> Part<'a> {
             issue_peeled(self, chunk)
         } else {
             let count = self.edges.loads;
+            let in_flight = comptime![self.spec.access.loads_in_flight];
+            let arrays = self.share.input.vectors.count();
+            let mut together = Sequence::<Loaded>::new();
+            // One choice among the arrays of a list serves all loads of the chunk.
+            if comptime![arrays > 1] {
+                let mut places = Sequence::<usize>::new();
+                #[unroll]
+                for k in 0..in_flight {
+                    places.push(self.place(clamp_max(self.number(chunk, k), count - 1)));
+                }
+                load_together(&mut together, self.share, &places);
+            }
             let mut loads = Sequence::<Loaded>::new();
             #[unroll]
-            for k in 0..comptime![self.spec.access.loads_in_flight] {
+            for k in 0..in_flight {
                 let number = self.number(chunk, k);
                 let valid = number < count;
-                let place = self.place(select(valid, number, count - 1));
-                let loaded = load(self.share, place, AtEnd::Never);
+                let loaded = if comptime![arrays > 1] {
+                    *together.index(k)
+                } else {
+                    let place = self.place(select(valid, number, count - 1));
+                    load(self.share, place, AtEnd::Never)
+                };
                 loads.push(Loaded {
                     value: loaded.value,
                     second: loaded.second,
