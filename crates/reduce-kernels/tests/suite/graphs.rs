@@ -7,7 +7,7 @@ use cubecl::{bytes::Bytes, prelude::*, server::Handle, std::tensor::TensorHandle
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use reduce_kernels::{
     ArgMax, MeanVar, Operator, ReduceError, Sum, cubecl,
-    list::reduce_list,
+    list::{reduce_list, scan_list},
     normalize::{LayerNorm, Softmax},
     operator::{Arity, One},
     pairs::{SumAndDot, reduce_pair},
@@ -143,6 +143,7 @@ pub(crate) fn every_other_call(client: &Client) {
         let results = reduce_list(Sum, &list).run(client).unwrap();
         vec![results.each, results.all]
     });
+    check(client, &list, "scans of a list", || scan_list(Sum, &list).over(0).run(client).unwrap());
     let pair = [input(client, &[3, 20_000]), input(client, &[3, 20_000])];
     check(client, &pair, "two inputs", || {
         let sums = reduce_pair(SumAndDot, &pair[0], &pair[1]).over([1]).run(client).unwrap();

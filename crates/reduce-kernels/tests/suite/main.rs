@@ -26,6 +26,7 @@ mod invariance;
 mod large;
 mod laws;
 mod list;
+mod list_scans;
 mod masks;
 mod nan_quantiles;
 mod numerics;
@@ -82,7 +83,7 @@ macro_rules! operator_tests {
 macro_rules! suite {
     ($backend:ident) => {
         mod $backend {
-            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, scans, scans_continued, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
+            use crate::{applied, applied_outputs, backend::$backend as client, contract, corpus, cross_entropy, gradients, graphs, invariance, large, laws, list, list_scans, masks, nan_quantiles, numerics, pairs, partials, plans, quantize, random, realigned, reproducible, scans, scans_continued, segments, segments_applied, segments_grouped, testing, top_k, top_k_masks, top_k_parts, top_k_probabilities, top_k_windows, transcendental, types};
 
             tests! {
                 applied_by_every_plan: applied::every_plan;
@@ -222,6 +223,11 @@ macro_rules! suite {
                 lists_clipped: list::clipped;
                 lists_applied: list::applied;
                 lists_descriptions: list::descriptions;
+                list_scans_of_every_layout: list_scans::every_layout;
+                list_scans_of_every_type: list_scans::every_type;
+                list_scans_by_every_plan: list_scans::every_plan;
+                list_scans_of_long_rows: list_scans::long_rows;
+                list_scans_contract: list_scans::contract;
                 top_k_of_every_type: top_k::every_type;
                 top_k_of_every_layout: top_k::every_layout;
                 top_k_by_every_plan: top_k::every_plan;

@@ -6,7 +6,7 @@ use reduce_kernels::{
     Device, ElementType, ErrorKind, Max, NormL2, ReduceError, Sum, TensorDescription,
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    list::reduce_list,
+    list::{reduce_list, scan_list},
     normalize::{LayerNorm, Scaled, Softmax, softmax},
     operator::Mapped,
     pairs::ElementwiseProduct,
@@ -445,6 +445,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         clipped().run(client).unwrap();
         largest(3, x).over(1).run(client).unwrap();
         scan(Sum, x).over(0).exclusive().run(client).unwrap();
+        scan_list(Sum, [x, &row]).over(0).reverse().run(client).unwrap();
     }
     let plan = list().choose(client).unwrap().plan;
     list().with_plan(plan).run(client).unwrap();
@@ -464,6 +465,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         "scaled after norm_l2 of 2 tensors of 39178 elements".to_owned(),
         "top_k 3 of f32 [37, 1031] axis 1".to_owned(),
         "exclusive scan of sum f32 [37, 1031] axis 0".to_owned(),
+        "reverse scan along axis 0 of sum of 2 tensors of 39178 elements".to_owned(),
     ];
     assert_eq!(lines, expected);
     for call in &found {
@@ -479,6 +481,7 @@ pub(crate) fn recorded_calls(client: &Client) {
         RecordedCall::ListApplication(of_clipped),
         RecordedCall::TopK(of_top_k),
         RecordedCall::Scan(of_scan),
+        RecordedCall::ListScan(of_list_scan),
     ] = &found[..]
     else {
         panic!("{found:?}")
@@ -494,6 +497,10 @@ pub(crate) fn recorded_calls(client: &Client) {
     assert_eq!(of_clipped.problem::<NormL2, Scaled>(), clipped().problem(false));
     assert_eq!(of_top_k.problem(), largest(3, x).over(1).problem());
     assert_eq!(of_scan.problem::<Sum>(), scan(Sum, x).over(0).exclusive().problem());
+    assert_eq!(
+        of_list_scan.problem::<Sum>(),
+        scan_list(Sum, [x, &row]).over(0).reverse().problem()
+    );
     let message = "the recorded call is by `norm_l2`, not by `sum`";
     let refused = |error: ReduceError| (error.kind(), error.to_string());
     let expected = (ErrorKind::Arguments, message.to_owned());

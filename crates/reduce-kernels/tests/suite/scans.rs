@@ -96,18 +96,47 @@ fn check_into<O: Checked>(
     let bindings = O::Results::each(|nth| outputs[nth].clone().binding());
     scanned.run_into(client, bindings)?;
 
-    let mut axes = case.axes.clone();
-    axes.sort_unstable();
-    let row: Vec<usize> = axes.iter().map(|&axis| case.shape[axis]).collect();
-    let len: usize = row.iter().product();
-    let kept: Vec<usize> = (0..case.shape.len()).filter(|axis| !axes.contains(axis)).collect();
-    let kept_shape: Vec<usize> = kept.iter().map(|&axis| case.shape[axis]).collect();
     let mut all = Vec::new();
     for (nth, (output, &of)) in outputs.iter().zip(&types).enumerate() {
         let bytes = client.read_one(output.handle.clone()).expect("the device answers");
         let bytes = &bytes[..held * of.bytes()];
+        let scanned = Scanned { case, element, way, data: &data, told: &told };
+        scanned.compare::<O>(nth, of, bytes, strides);
+        all.extend_from_slice(bytes);
+    }
+    Ok(all)
+}
+
+/// What was scanned, for the host to scan it too.
+pub(crate) struct Scanned<'a> {
+    pub(crate) case: &'a Case,
+    pub(crate) element: ElementType,
+    pub(crate) way: Way,
+    /// The elements of the input, at their offsets.
+    pub(crate) data: &'a [f64],
+    /// What a message says of the plan.
+    pub(crate) told: &'a str,
+}
+
+impl Scanned<'_> {
+    /// Compares result number `nth`, whose type is `of` and whose elements lie so in `bytes`, with
+    /// that of the host. Bytes between them must be poison.
+    pub(crate) fn compare<O: Checked>(
+        &self,
+        nth: usize,
+        of: ElementType,
+        bytes: &[u8],
+        strides: &[usize],
+    ) {
+        let Scanned { case, element, way, data, told } = *self;
+        let mut axes = case.axes.clone();
+        axes.sort_unstable();
+        let row: Vec<usize> = axes.iter().map(|&axis| case.shape[axis]).collect();
+        let len: usize = row.iter().product();
+        let kept: Vec<usize> = (0..case.shape.len()).filter(|axis| !axes.contains(axis)).collect();
+        let kept_shape: Vec<usize> = kept.iter().map(|&axis| case.shape[axis]).collect();
         let found = decode(of, bytes);
-        let mut written = vec![false; held];
+        let mut written = vec![false; bytes.len() / of.bytes()];
         for outer in 0..kept_shape.iter().product() {
             let outer = unravel(outer, &kept_shape);
             let at = |strides: &[usize], position: usize| -> usize {
@@ -153,9 +182,7 @@ fn check_into<O: Checked>(
             let untouched = gap.iter().all(|&byte| byte == POISON);
             assert!(written[place] || untouched, "a gap is written: {case:?} {told}");
         }
-        all.extend_from_slice(bytes);
     }
-    Ok(all)
 }
 
 /// The problem of a case.
