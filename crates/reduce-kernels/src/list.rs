@@ -1,5 +1,5 @@
 //! Reductions of lists of tensors: one result for each tensor and one for all of them together, in
-//! few launches. The gradients of a model are such a list.
+//! few launches. The gradients of a model are such a list. [`scan_list`] scans each tensor.
 //!
 //! ```no_run
 //! use reduce_kernels::{

@@ -1,9 +1,10 @@
 //! One call of any kind of task, without the types of its operator and of its function.
 //!
 //! A kind of task is a reduction, an application of its results, a list, an application of a list's
-//! results, a selection, a reduction of segments, or a scan. It says how it is stated as a problem,
-//! and which launches a plan of the problem becomes. Everything else is here, once for all kinds:
-//! the device that is planned for, the plan that runs, and what a thread remembers.
+//! results, a selection, a reduction of segments, a scan, or a list of scans. It says how it is
+//! stated as a problem, and which launches a plan of the problem becomes. Everything else is here,
+//! once for all kinds: the device that is planned for, the plan that runs, and what a thread
+//! remembers.
 
 use std::rc::Rc;
 

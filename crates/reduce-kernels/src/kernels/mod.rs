@@ -10,7 +10,7 @@
 //! - [`list`]: many tensors at once, and the launch that merges their partials.
 //! - [`segments`]: neighbouring elements of an axis in any numbers, and the launch that merges what
 //!   lies in several tiles.
-//! - [`scan`]: the results of a reduction at each of its positions.
+//! - [`scan`]: the results of a reduction at each of its positions, of one tensor or of many.
 //! - [`application`]: a reduction whose results are applied to its own elements, in the same launch
 //!   or in one of its own.
 //! - [`cross_entropy`]: what concerns one element of each slice, that of its class.

@@ -109,7 +109,8 @@ impl fmt::Display for ScanProblem {
 }
 
 impl fmt::Display for ListScanProblem {
-    /// One line: the line of each tensor, as that of a [`ListProblem`] has them.
+    /// One line: the line of each tensor. Tensors that are equal and follow each other are written
+    /// once, with their number.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("list_scan")?;
         for equal in self.tensors.chunk_by(PartialEq::eq) {

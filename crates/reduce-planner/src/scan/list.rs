@@ -322,7 +322,7 @@ fn beside_tensors(access: Access, problem: &ScanProblem) -> usize {
 }
 
 impl fmt::Display for ListScanLaunch {
-    /// Such as `40 tensors each by a plane: ...`.
+    /// Such as `40 tensors in one launch: scan by a plane: ...`, or `tensor 7 alone: ...`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.tensors[..] {
             [tensor] => write!(f, "tensor {tensor} alone: {}", self.scan),
