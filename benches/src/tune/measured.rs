@@ -31,6 +31,13 @@ pub trait Measured: fmt::Display {
     /// What its plans are for.
     type Problem: Planned<Plan: Eq + Hash>;
 
+    /// Its problem.
+    ///
+    /// # Errors
+    ///
+    /// It is of no operator or function of the library, or cannot be computed.
+    fn problem(&self) -> Result<Self::Problem, SkipReason>;
+
     /// Checks that a device can run it, and gives its problem.
     ///
     /// # Errors
@@ -193,6 +200,10 @@ pub fn problem(reduction: &RecordedReduction) -> Option<Result<Problem, ReduceEr
 impl Measured for RecordedReduction {
     type Problem = Problem;
 
+    fn problem(&self) -> Result<Problem, SkipReason> {
+        Ok(problem(self).ok_or_else(|| SkipReason::Operator(self.operator.clone()))??)
+    }
+
     fn check(&self, client: &Client) -> Result<Problem, SkipReason> {
         struct Check<'a>(&'a Client, &'a RecordedReduction);
 
@@ -208,11 +219,10 @@ impl Measured for RecordedReduction {
             }
         }
 
-        let unknown = || SkipReason::Operator(self.operator.clone());
-        let problem = problem(self).ok_or_else(unknown)??;
+        let problem = Measured::problem(self)?;
         let results = problem.results().iter().map(|&result| (problem.output_span(), result));
         check_bytes(client, inputs(self).iter().map(Tensor::span).chain(results))?;
-        with_operator_of(self, Check(client, self)).ok_or_else(unknown)??;
+        with_operator_of(self, Check(client, self)).expect("the operator is known")?;
         Ok(problem)
     }
 
@@ -260,8 +270,12 @@ impl Measured for RecordedReduction {
 impl Measured for RecordedTopK {
     type Problem = TopKProblem;
 
+    fn problem(&self) -> Result<TopKProblem, SkipReason> {
+        Ok(RecordedTopK::problem(self)?)
+    }
+
     fn check(&self, client: &Client) -> Result<TopKProblem, SkipReason> {
-        let problem = self.problem()?;
+        let problem = Measured::problem(self)?;
         let results = problem.slices().results().iter();
         let results = results.map(|&result| (problem.output_span(), result));
         check_bytes(client, self.tensors().iter().map(Tensor::span).chain(results))?;
@@ -327,27 +341,17 @@ fn as_recorded<'a, O: Operator, F: Apply<Results = O::Results>, T: Input>(
 impl Measured for RecordedApplication {
     type Problem = (AppliedProblem, Problem);
 
-    fn check(&self, client: &Client) -> Result<Self::Problem, SkipReason> {
-        struct Check<'a> {
-            client: &'a Client,
-            application: &'a RecordedApplication,
-            operands: &'a [TensorDescription],
-        }
+    fn problem(&self) -> Result<Self::Problem, SkipReason> {
+        struct Problems<'a>(&'a RecordedApplication);
 
-        impl<'a> WithApplication<'a, TensorDescription> for Check<'a> {
+        impl<'a, T: Input> WithApplication<'a, T> for Problems<'_> {
             type Output = Result<(AppliedProblem, Problem), ReduceError>;
 
             fn with<O: Operator, F: Apply<Results = O::Results>>(
                 self,
-                applied: AppliedReduction<'a, O, F, TensorDescription>,
+                _: AppliedReduction<'a, O, F, T>,
             ) -> Self::Output {
-                let Self { client, application, operands } = self;
-                let applied = as_recorded(application, applied, operands);
-                match application.with_results {
-                    true => applied.check_with_results(client)?,
-                    false => applied.check(client)?,
-                }
-                application.problems::<O, F>()
+                self.0.problems::<O, F>()
             }
         }
 
@@ -360,11 +364,41 @@ impl Measured for RecordedApplication {
         }
         let unknown = || SkipReason::Function(function.clone(), reduction.operator.clone());
         let function = function_of(self).ok_or_else(unknown)?;
+        let input = Tensor::input(reduction).described();
+        Ok(function.visit(&input, &input, axes_of(reduction), Problems(self))?)
+    }
+
+    fn check(&self, client: &Client) -> Result<Self::Problem, SkipReason> {
+        struct Check<'a> {
+            client: &'a Client,
+            application: &'a RecordedApplication,
+            operands: &'a [TensorDescription],
+        }
+
+        impl<'a> WithApplication<'a, TensorDescription> for Check<'a> {
+            type Output = Result<(), ReduceError>;
+
+            fn with<O: Operator, F: Apply<Results = O::Results>>(
+                self,
+                applied: AppliedReduction<'a, O, F, TensorDescription>,
+            ) -> Self::Output {
+                let Self { client, application, operands } = self;
+                let applied = as_recorded(application, applied, operands);
+                match application.with_results {
+                    true => applied.check_with_results(client),
+                    false => applied.check(client),
+                }
+            }
+        }
+
+        let problem = self.problem()?;
+        let function = function_of(self).expect("the function is known");
+        let reduction = &self.reduction;
         let described: Vec<TensorDescription> =
             self.tensors().iter().map(Tensor::described).collect();
         let (input, second, operands) = beside(&described, reduction);
         let check = Check { client, application: self, operands };
-        let problem = function.visit(input, second, axes_of(reduction), check)?;
+        function.visit(input, second, axes_of(reduction), check)?;
         let shape = &reduction.shape;
         let spans = output_types(&problem.0).into_iter().enumerate().map(|(nth, element)| {
             let span = layouts(self).map(|layouts| planner::span(shape, layouts[nth]));
@@ -489,26 +523,46 @@ fn list_of<'a, O: Operator<Inputs = One>, T: Input + 'a>(
 impl Measured for RecordedList {
     type Problem = ListProblem;
 
-    fn check(&self, client: &Client) -> Result<ListProblem, SkipReason> {
-        struct Check<'a>(&'a Client);
+    fn problem(&self) -> Result<ListProblem, SkipReason> {
+        struct ProblemOf;
 
-        impl<'a> WithList<'a, TensorDescription> for Check<'_> {
+        impl<'a, T: Input> WithList<'a, T> for ProblemOf {
             type Output = Result<ListProblem, ReduceError>;
 
             fn with<O: Operator<Inputs = One>>(
                 self,
-                list: ListReduction<'a, O, TensorDescription>,
+                list: ListReduction<'a, O, T>,
             ) -> Self::Output {
-                list.check(self.0)?;
                 list.problem()
             }
         }
 
-        check_bytes(client, self.tensors().iter().map(Tensor::span))?;
         let described: Vec<TensorDescription> =
             self.tensors().iter().map(Tensor::described).collect();
         let unknown = || SkipReason::Operator(self.operator.clone());
-        Ok(with_list(self, &described, Check(client)).ok_or_else(unknown)??)
+        Ok(with_list(self, &described, ProblemOf).ok_or_else(unknown)??)
+    }
+
+    fn check(&self, client: &Client) -> Result<ListProblem, SkipReason> {
+        struct Check<'a>(&'a Client);
+
+        impl<'a, T: Input> WithList<'a, T> for Check<'_> {
+            type Output = Result<(), ReduceError>;
+
+            fn with<O: Operator<Inputs = One>>(
+                self,
+                list: ListReduction<'a, O, T>,
+            ) -> Self::Output {
+                list.check(self.0)
+            }
+        }
+
+        let problem = Measured::problem(self)?;
+        check_bytes(client, self.tensors().iter().map(Tensor::span))?;
+        let described: Vec<TensorDescription> =
+            self.tensors().iter().map(Tensor::described).collect();
+        with_list(self, &described, Check(client)).expect("the operator is known")?;
+        Ok(problem)
     }
 
     fn tensors(&self) -> Vec<Tensor<'_>> {
@@ -549,12 +603,15 @@ fn max_norm(turn: usize) -> f64 {
 impl Measured for RecordedListApplication {
     type Problem = AppliedListProblem;
 
+    fn problem(&self) -> Result<AppliedListProblem, SkipReason> {
+        let RecordedListApplication { function, list, .. } = self;
+        self.problem::<NormL2, ClippedToNorm>()
+            .map_err(|_| SkipReason::Function(function.clone(), list.operator.clone()))
+    }
+
     fn check(&self, client: &Client) -> Result<AppliedListProblem, SkipReason> {
-        let RecordedListApplication { function, list, in_place, .. } = self;
-        let problem = match self.problem::<NormL2, ClippedToNorm>() {
-            Ok(problem) => problem,
-            Err(_) => return Err(SkipReason::Function(function.clone(), list.operator.clone())),
-        };
+        let RecordedListApplication { list, in_place, .. } = self;
+        let problem = Measured::problem(self)?;
         check_bytes(client, self.tensors().iter().map(Tensor::span))?;
         let described: Vec<TensorDescription> =
             self.tensors().iter().map(Tensor::described).collect();
@@ -582,6 +639,16 @@ impl Measured for RecordedListApplication {
             false => clipped.run(client).map(drop),
         }
     }
+}
+
+/// The operator of the library that a scan names.
+///
+/// # Errors
+///
+/// There is none of its name.
+fn scanned_by(recorded: &RecordedScan) -> Result<OperatorName, SkipReason> {
+    let operator = &recorded.scanned.operator;
+    operator.parse().map_err(|_| SkipReason::Operator(operator.clone()))
 }
 
 /// The scan of a tensor by an operator, with what a record has beside these.
@@ -612,7 +679,7 @@ fn scan_of<'a, O: Operator<Inputs = One>, T: Input>(
 impl Measured for RecordedScan {
     type Problem = ScanProblem;
 
-    fn check(&self, client: &Client) -> Result<ScanProblem, SkipReason> {
+    fn problem(&self) -> Result<ScanProblem, SkipReason> {
         fn problem<O: Operator<Inputs = One>>(
             recorded: &RecordedScan,
             _: O,
@@ -620,19 +687,21 @@ impl Measured for RecordedScan {
             recorded.problem::<O>()
         }
 
-        let operator = &self.scanned.operator;
-        let unknown = |_| SkipReason::Operator(operator.clone());
-        let name = operator.parse::<OperatorName>().map_err(unknown)?;
+        let name = scanned_by(self)?;
+        with_operator!(name, OperatorOptions::default(), operator => Ok(problem(self, operator)?))
+    }
+
+    fn check(&self, client: &Client) -> Result<ScanProblem, SkipReason> {
+        let problem = Measured::problem(self)?;
         let input = Tensor::input(&self.scanned);
+        let results = problem.problem().results().iter();
+        let results = results.map(|&result| (problem.problem().output_span(), result));
+        check_bytes(client, core::iter::once(input.span()).chain(results))?;
         let described = input.described();
-        with_operator!(name, OperatorOptions::default(), operator => {
-            let problem = problem(self, operator)?;
-            let results = problem.problem().results().iter();
-            let results = results.map(|&result| (problem.problem().output_span(), result));
-            check_bytes(client, core::iter::once(input.span()).chain(results))?;
+        with_operator!(scanned_by(self)?, OperatorOptions::default(), operator => {
             scan_of(self, operator, &described).check(client)?;
-            Ok(problem)
-        })
+        });
+        Ok(problem)
     }
 
     fn tensors(&self) -> Vec<Tensor<'_>> {
@@ -658,7 +727,7 @@ impl Measured for RecordedScan {
             scan.run_into(client, outputs)
         }
 
-        let name = self.scanned.operator.parse::<OperatorName>().expect("the scan was checked");
+        let name = scanned_by(self).expect("the scan was checked");
         let layout = self.output_layout.as_ref();
         let layout = layout.map(|(strides, _)| (&self.scanned.shape[..], &strides[..]));
         with_operator!(name, OperatorOptions::default(), operator => {

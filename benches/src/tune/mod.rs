@@ -290,7 +290,7 @@ mod tests {
         list::reduce_list,
         normalize::{Scaled, Softmax},
         pairs::ElementwiseProduct,
-        planner::{Plan, TuneOptions},
+        planner::{Plan, Planned, TuneOptions},
         plans::PlanStore,
     };
 
@@ -415,18 +415,40 @@ mod tests {
     /// The store that is shipped has plans for these cases, that can run, and for no others.
     #[test]
     fn shipped_plans_are_of_the_cases() {
+        /// The line of a call's problem, if the store has a plan for it.
+        fn stored(call: &impl Measured, store: &PlanStore, device: &Device) -> Option<String> {
+            let problem = call.problem().unwrap();
+            let tuned = store.get(&problem)?;
+            assert_eq!(store.plan_for(&problem, device), Some(tuned.plan), "{call}");
+            assert!(tuned.measured_ns < tuned.untuned_ns, "{call}");
+            Some(problem.line())
+        }
+
         let mut device = Device::h200();
         device.name = "cuda".into();
         let store = PlanStore::shipped(&device).expect("there is one");
-        let cases =
-            concat!(include_str!("../../cases/facts.txt"), include_str!("../../cases/heavy.txt"));
+        let cases = [
+            include_str!("../../cases/facts.txt"),
+            include_str!("../../cases/heavy.txt"),
+            include_str!("../../cases/applied.txt"),
+            include_str!("../../cases/pairs.txt"),
+            include_str!("../../cases/lists.txt"),
+        ];
         let mut found = std::collections::HashSet::new();
-        for case in reductions(cases).unwrap() {
-            let problem = problem(&case).unwrap().unwrap();
-            let Some(tuned) = store.get(&problem) else { continue };
-            assert_eq!(store.plan_for(&problem, &device), Some(tuned.plan), "{case}");
-            assert!(tuned.measured_ns < tuned.untuned_ns, "{case}: {tuned:?}");
-            found.insert(problem.to_string());
+        for line in cases.iter().flat_map(|text| text.lines()) {
+            // A cross-entropy is a reduction and small launches.
+            if line.starts_with("cross_entropy") {
+                continue;
+            }
+            for call in calls(line).unwrap() {
+                found.extend(match &call {
+                    RecordedCall::Reduction(call) => stored(call, &store, &device),
+                    RecordedCall::Application(call) => stored(call, &store, &device),
+                    RecordedCall::List(call) => stored(call, &store, &device),
+                    RecordedCall::ListApplication(call) => stored(call, &store, &device),
+                    other => panic!("{other}"),
+                });
+            }
         }
         assert_eq!(found.len(), store.len());
     }
