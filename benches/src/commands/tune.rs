@@ -133,6 +133,7 @@ impl OnDevice for Tune<'_> {
                 RecordedCall::List(list) => tuning.tune(list, print)?,
                 RecordedCall::ListApplication(application) => tuning.tune(application, print)?,
                 RecordedCall::Scan(scan) => tuning.tune(scan, print)?,
+                RecordedCall::ListScan(_) => tuning.skip(case, &SkipReason::ListScan, print)?,
                 RecordedCall::Segments(_) => tuning.skip(case, &SkipReason::Segments, print)?,
                 other => tuning.skip(other, &SkipReason::Kind, print)?,
             }

@@ -524,23 +524,20 @@ impl Measured for RecordedList {
     type Problem = ListProblem;
 
     fn problem(&self) -> Result<ListProblem, SkipReason> {
-        struct ProblemOf;
+        struct ProblemOf<'r>(&'r RecordedList);
 
-        impl<'a, T: Input> WithList<'a, T> for ProblemOf {
+        impl<'a, T: Input> WithList<'a, T> for ProblemOf<'_> {
             type Output = Result<ListProblem, ReduceError>;
 
-            fn with<O: Operator<Inputs = One>>(
-                self,
-                list: ListReduction<'a, O, T>,
-            ) -> Self::Output {
-                list.problem()
+            fn with<O: Operator<Inputs = One>>(self, _: ListReduction<'a, O, T>) -> Self::Output {
+                self.0.problem::<O>()
             }
         }
 
         let described: Vec<TensorDescription> =
             self.tensors().iter().map(Tensor::described).collect();
         let unknown = || SkipReason::Operator(self.operator.clone());
-        Ok(with_list(self, &described, ProblemOf).ok_or_else(unknown)??)
+        Ok(with_list(self, &described, ProblemOf(self)).ok_or_else(unknown)??)
     }
 
     fn check(&self, client: &Client) -> Result<ListProblem, SkipReason> {
@@ -594,10 +591,11 @@ impl Measured for RecordedList {
     }
 }
 
-/// The norm to which call number `turn` clips tensors, a little less than the one before: of tensors
-/// that need no clipping, none would be written.
+/// The norm to which call number `turn` clips tensors, a little less than the one before: of
+/// tensors that need no clipping, none would be written. The step is some units in the last place
+/// of f32.
 fn max_norm(turn: usize) -> f64 {
-    0.9999f64.powi(turn.min(100_000) as i32)
+    0.999_999f64.powi(turn.min(10_000_000) as i32)
 }
 
 impl Measured for RecordedListApplication {
@@ -605,8 +603,11 @@ impl Measured for RecordedListApplication {
 
     fn problem(&self) -> Result<AppliedListProblem, SkipReason> {
         let RecordedListApplication { function, list, .. } = self;
-        self.problem::<NormL2, ClippedToNorm>()
-            .map_err(|_| SkipReason::Function(function.clone(), list.operator.clone()))
+        let is_norm = list.operator.parse() == Ok(OperatorName::NormL2);
+        if function != ClippedToNorm::NAME || !is_norm {
+            return Err(SkipReason::Function(function.clone(), list.operator.clone()));
+        }
+        Ok(self.problem::<NormL2, ClippedToNorm>()?)
     }
 
     fn check(&self, client: &Client) -> Result<AppliedListProblem, SkipReason> {

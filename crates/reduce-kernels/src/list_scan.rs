@@ -31,7 +31,8 @@ use crate::{
 /// told otherwise. The tensors may have any shapes, strides and types.
 ///
 /// Many tensors share a launch. Each has the types, the plan and the bits that
-/// [`scan()`](crate::scan::scan()) of it alone has.
+/// [`scan()`](crate::scan::scan()) of it alone has, unless a plan for the list or for the scan is
+/// given or stored.
 ///
 /// ```no_run
 /// # use reduce_kernels::{
@@ -226,9 +227,9 @@ impl<'a, O: Operator<Inputs = One>, T: Input> ListScan<'a, O, T> {
 }
 
 impl<O: Operator<Inputs = One>> ListScan<'_, O, TensorHandle> {
-    /// Launches the scans into new row-major tensors of the shapes of the list: a `Vec` in its order
-    /// for each result of the operator. Does not wait. Each thread caches the prepared list, so
-    /// repeating it plans nothing.
+    /// Launches the scans into new row-major tensors of the shapes of the list: a `Vec` in its
+    /// order for each result of the operator. Does not wait. Each thread caches the prepared list,
+    /// so repeating it plans nothing.
     ///
     /// The results of tensors that share a launch lie one behind the other in one buffer of the
     /// device, which exists as long as any of them does.

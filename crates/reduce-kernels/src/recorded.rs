@@ -347,8 +347,10 @@ pub struct RecordedListScan {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub axes: Option<Vec<usize>>,
     /// Whether the element at a position is left out of the result there.
+    #[serde(default)]
     pub exclusive: bool,
     /// Whether results are of the elements from a position to the last one.
+    #[serde(default)]
     pub reverse: bool,
 }
 

@@ -112,7 +112,8 @@ fn rows_are_held() {
 }
 
 /// Lanes of a plane have two loads of a short row each, or up to five narrow ones. Of whole
-/// vectors, two lanes read a sector of memory. Fewer lanes have three, where fewer places stay empty.
+/// vectors, two lanes read a sector of memory. Fewer lanes have three, where fewer places stay
+/// empty.
 #[test]
 fn short_rows_have_few_lanes() {
     use ElementType::{BF16, F32};

@@ -154,6 +154,10 @@ fn hostile_plans_are_refused() {
         refused(&|plan| plan.scans[0].buffers = usize::MAX),
         Illegal::Bindings { .. }
     ));
+    assert_eq!(
+        refused(&|plan| plan.scans[2].buffers = 999),
+        Illegal::ListedBuffers { found: (999, 0), needed: (1, 0) }
+    );
     assert!(matches!(refused(&|plan| plan.scans[2].scan.cubes_per_output = 0), Illegal::NoCubes));
     assert_eq!(error(&|plan| plan.version = 9), PlanError::Version { found: 9, expected: 1 });
 

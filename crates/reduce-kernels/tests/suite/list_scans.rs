@@ -40,7 +40,7 @@ fn on_the_way<'a, O: Operator<Inputs = reduce_kernels::operator::One>>(
 }
 
 /// Scans a list and compares the results of each tensor with those of the host, and their bits with
-/// those of its scan alone by the same plan. Returns the plan.
+/// those of its scan alone: by its own plan, or by the one that is given. Returns the plan.
 fn check<O: Checked>(
     client: &Client,
     list: &[Listed],
@@ -73,7 +73,8 @@ fn check<O: Checked>(
     for (nth, (element, case)) in list.iter().enumerate() {
         let own = ran.scans.iter().find(|launch| launch.tensors.contains(&nth));
         let mut alone = way.of(scan(O::operator(), &tensors[nth]).over(axes));
-        if let Some(launch) = own {
+        // Of a list without a given plan, each tensor has the plan that its scan alone has.
+        if let Some(launch) = own.filter(|_| plan.is_some()) {
             alone = alone.plan_for(&device).with_plan(launch.scan);
         }
         let alone = O::Results::into_list(alone.run(client).unwrap());
@@ -160,7 +161,6 @@ pub(crate) fn every_type(client: &Client) {
 /// Plans of every shape, shared by tensors of different lengths.
 pub(crate) fn every_plan(client: &Client) {
     let device = capable_device(client);
-    let mut ran = 0;
     for list in [
         of_f32([[3, 1036], [1, 516], [6, 260]].map(|shape| Case::contiguous(&shape, &[1]))),
         of_f32([[517, 12], [1036, 4], [41, 8]].map(|shape| Case::contiguous(&shape, &[0]))),
@@ -171,6 +171,7 @@ pub(crate) fn every_plan(client: &Client) {
             scan(Sum, &x).over(case.axes.as_slice()).problem().unwrap()
         };
         let problem = ListScanProblem::new(list.iter().map(stated).collect());
+        let mut ran = 0;
         for of_first in plans(&problem.tensors()[0], &device) {
             let launch = ListScanLaunch::new(of_first, 4, (0..list.len()).collect());
             let plan = ListScanPlan::new(vec![launch]);
@@ -179,8 +180,8 @@ pub(crate) fn every_plan(client: &Client) {
                 ran += 1;
             }
         }
+        assert!(ran >= 2, "{ran} plans for {list:?}");
     }
-    assert!(ran >= 12, "{ran}");
 }
 
 /// Rows that are split over several cubes have launches of their own, beside the others.

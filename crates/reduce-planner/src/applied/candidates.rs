@@ -328,8 +328,9 @@ impl<'a> Search<'a> {
         };
         let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();
         // Half the lanes, if these have a fifth fewer places for loads, of which fewer stay empty:
-        // softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2 places each,
-        // and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes and 71.0 in 4.
+        // softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2 places
+        // each, and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes and
+        // 71.0 in 4.
         let places = |lanes: u64| lanes * loads.div_ceil(lanes);
         let lanes = match lanes > 2 && 5 * places(lanes / 2) <= 4 * places(lanes) {
             true => lanes / 2,
@@ -455,8 +456,9 @@ impl<'a> Search<'a> {
 
         let outputs_per_cube = self.plan(team, 1).schedule.outputs_per_cube();
         let blocks = self.access.output_tiles(problem).div_ceil(outputs_per_cube.into()).max(1);
-        // Operands along rows come from the cache, which is one memory with the shared one: rms_norm
-        // with a weight of bf16 8192 × 128256 took 1557 us in 8 cubes a row, and 1394 in 16.
+        // Operands along rows come from the cache, which is one memory with the shared one:
+        // rms_norm with a weight of bf16 8192 × 128256 took 1557 us in 8 cubes a row, and 1394 in
+        // 16.
         let each_beside_operands = match self.operands_along() {
             0 => most_each,
             _ => most_each.min(2 * in_flight),

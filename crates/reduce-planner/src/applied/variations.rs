@@ -18,8 +18,8 @@ use crate::{
 const MOST_REDUCTIONS: usize = 4;
 
 /// The plan of each kind that applies, and those that differ from one by twice or half of a number,
-/// from the fastest to the slowest as estimated. Plans of one kind have nearly the same estimate, so
-/// those that were chosen come before their variations.
+/// from the fastest to the slowest as estimated. Of equals, the plan that was chosen of a kind
+/// comes first.
 ///
 /// # Errors
 ///
@@ -76,7 +76,8 @@ fn variations(
             teams(plan, device).chain(loads).map(AppliedPlan::ReadAgain).collect()
         }
         AppliedPlan::Separately { reduce, apply } => {
-            let others = choose::candidates(reduction, device)?.into_iter().take(MOST_REDUCTIONS);
+            let others = choose::candidates(reduction, device)?.into_iter();
+            let others = others.filter(|other| other.plan != reduce).take(MOST_REDUCTIONS);
             let reductions =
                 others.map(|other| AppliedPlan::Separately { reduce: other.plan, apply });
             let applications = launches_near(apply)

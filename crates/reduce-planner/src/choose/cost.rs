@@ -512,9 +512,9 @@ fn time_of_shared_lines(problem: &Problem, device: &Device, segment: usize, roun
 /// What two lines that neighbours read too add to the time of a segment of one line.
 ///
 /// This number and the next two were fitted to cases with 10 to 370 timed plans each. In the
-/// geometric mean, the choice took 3.30 % longer than the best plan in 273 random cases, 1.65 in 110
-/// others, 1.75 in 89 of the benchmarks and 1.40 in 7 whose rows share lines. Without these numbers
-/// it took 3.40, 1.64, 1.87 and 6.47 %.
+/// geometric mean, the choice took 3.30 % longer than the best plan in 273 random cases, 1.65 in
+/// 110 others, 1.75 in 89 of the benchmarks and 1.40 in 7 whose rows share lines. Without these
+/// numbers it took 3.40, 1.64, 1.87 and 6.47 %.
 const SHARED_LINE_PERCENT: u32 = 10;
 
 /// Rounds in which neighbouring cubes stay together.

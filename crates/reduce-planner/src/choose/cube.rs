@@ -66,7 +66,8 @@ pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing:
         Sharing::SeveralLarge => large,
         // Rows start off a vector's boundary. Wider cubes share fewer memory sectors. Where
         // accumulators have several fields, fewer of them would reside: argmax of f32 513 × 513 ×
-        // 151 along axis 1 took 59.6 us on one H200 in cubes of 512 units, and 45.2 in cubes of 256.
+        // 151 along axis 1 took 59.6 us on one H200 in cubes of 512 units, and 45.2 in cubes of
+        // 256.
         Sharing::No
             if access.direction == Direction::Across
                 && access.vector == 1
@@ -113,10 +114,11 @@ fn block_along(
     Block { units_per_output, outputs_per_cube, combine }
 }
 
-/// Most units of a row whose accumulators have many fields, if there are rows enough for the others:
-/// each unit's is merged with theirs. On one H200, var of bf16 8192 × 32,000 along axis 1 took 144 us
-/// in cubes of 128 units and 135 in planes, that of f32 4096 × 50,257 took 221 in cubes of 256 and
-/// 201 in planes, and nanvar of 603 rows of 36,150 f64 took 63 in cubes of 256, and 56 in cubes of 64.
+/// Most units of a row whose accumulators have many fields, if there are rows enough for the
+/// others: each unit's is merged with theirs. On one H200, var of bf16 8192 × 32,000 along axis 1
+/// took 144 us in cubes of 128 units and 135 in planes, that of f32 4096 × 50,257 took 221 in cubes
+/// of 256 and 201 in planes, and nanvar of 603 rows of 36,150 f64 took 63 in cubes of 256, and 56
+/// in cubes of 64.
 fn units_beside_others(problem: &Problem, device: &Device) -> u32 {
     let resident = u64::from(device.units_per_multiprocessor / 2);
     let wave = resident * u64::from(device.multiprocessors);

@@ -42,7 +42,7 @@ pub(crate) fn candidates_applied_list(
 }
 
 /// The plan that is chosen on a device, and the others that are chosen with other rules and may run
-/// on it.
+/// on it, from the fastest to the slowest as estimated. Of equals, the choice is the first.
 fn by_rules<P: Explained + PartialEq>(
     device: &Device,
     choose: impl Fn(&Device) -> Result<Choice<P>, PlanError>,
@@ -59,6 +59,7 @@ fn by_rules<P: Explained + PartialEq>(
             found.push(Candidate { plan, estimate });
         }
     }
+    found.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
     Ok(found)
 }
 
@@ -81,13 +82,13 @@ fn variations(rules: ListTuning) -> [ListTuning; 8] {
     let of_cubes = |cubes_per_multiprocessor| ListTuning { cubes_per_multiprocessor, ..rules };
     let of_tensors = |tensors_per_launch| ListTuning { tensors_per_launch, ..rules };
     [
-        of_units(units * 2, narrow * 2),
+        of_units(units.saturating_mul(2), narrow.saturating_mul(2)),
         of_units(units.div_ceil(2), narrow.div_ceil(2)),
-        of_loads(loads * 2),
+        of_loads(loads.saturating_mul(2)),
         of_loads(loads.div_ceil(2)),
-        of_cubes(cubes * 2),
+        of_cubes(cubes.saturating_mul(2)),
         of_cubes(cubes.div_ceil(2)),
-        of_tensors(tensors * 2),
+        of_tensors(tensors.saturating_mul(2)),
         of_tensors(tensors.div_ceil(2)),
     ]
 }

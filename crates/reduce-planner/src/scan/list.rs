@@ -1,8 +1,8 @@
 //! Lists of tensors that are scanned: the plan as data, its rules, its sentence and its choice.
 //!
-//! Each tensor has the plan of its scan alone, so its results have the same bits whatever else is in
-//! the list. Tensors whose plans are equal share a launch, which binds a buffer for each of them and
-//! one for all results.
+//! Each tensor has the plan of its scan alone, so its results have the same bits whatever else is
+//! in the list. Tensors whose plans are equal share a launch, which binds a buffer for each of them
+//! and one for all results.
 
 use core::fmt;
 
@@ -113,7 +113,9 @@ impl ListScanLaunch {
             }
             self.scan.check(problem, device)?;
             if !self.is_shared() {
-                return Ok(());
+                let (found, needed) = ((self.buffers, 0), (1, 0));
+                let is_one = found == needed;
+                return is_one.then_some(()).ok_or(unfit(Illegal::ListedBuffers { found, needed }));
             }
             if !may_share(&self.scan, problem) {
                 return Err(unfit(Illegal::NotShared { tensor }));
@@ -151,8 +153,8 @@ impl ListScanPlan {
 
     /// Most elements of each result of the tensors that share a launch. They lie in one buffer,
     /// which exists as long as any of them does, and which every device has: results of 8 bytes
-    /// take 64 MiB. One H200 takes longer to read and write these elements than its host takes for
-    /// a launch, which is 5 to 7 us, so larger launches would save nothing.
+    /// take 64 MiB. One H200 takes longer to read and write so many elements of f32 than its host
+    /// takes for a launch, which is 5 to 7 us, so larger launches would save little.
     pub const MOST_SHARED_ELEMENTS: usize = 1 << 23;
 
     /// A plan of this version.
@@ -212,8 +214,8 @@ pub fn choose_list_scan(
     list: &ListScanProblem,
     device: &Device,
 ) -> Result<Choice<ListScanPlan>, PlanError> {
-    // 1. Each tensor has the plan of its scan alone. Those that one kernel can scan, and that need no
-    //    launches of their own, are a group.
+    // 1. Each tensor has the plan of its scan alone. Those that one kernel can scan, and that need
+    // no launches of their own, are a group.
     let mut groups: Vec<ListScanLaunch> = Vec::new();
     for (tensor, problem) in list.tensors().iter().enumerate() {
         if problem.is_empty() {
@@ -233,7 +235,8 @@ pub fn choose_list_scan(
         }
     }
 
-    // 2. Each group takes as few launches as the device's bindings and the size of one buffer allow.
+    // 2. Each group takes as few launches as the device's bindings and the size of one buffer
+    // allow.
     let scans = groups.iter().flat_map(|group| launches(group, list, device)).collect();
     let plan = ListScanPlan::new(scans);
     plan.check(list, device)?;
@@ -288,8 +291,8 @@ fn may_share(plan: &ScanPlan, problem: &ScanProblem) -> bool {
         && elements(problem) <= ListScanPlan::MOST_SHARED_ELEMENTS
 }
 
-/// What the kernel that scans a tensor by this plan is generated for, beside the plan. Tensors share
-/// a kernel if it is equal.
+/// What the kernel that scans a tensor by this plan is generated for, beside the plan. Tensors
+/// share a kernel if it is equal.
 fn kernel<'a>(plan: &ScanPlan, problem: &'a ScanProblem) -> impl PartialEq + use<'a> {
     let of_row = problem.problem();
     let types = (of_row.operator(), of_row.input(), of_row.results());
@@ -310,8 +313,8 @@ fn outer_dims(plan: &ScanPlan, problem: &ScanProblem) -> (usize, usize) {
     }
 }
 
-/// How often a launch binds a tensor, or a result: as vectors, and also as elements where rows begin
-/// and end inside vectors.
+/// How often a launch binds a tensor, or a result: as vectors, and also as elements where rows
+/// begin and end inside vectors.
 fn times_bound(access: Access) -> usize {
     1 + usize::from(access.peeled)
 }

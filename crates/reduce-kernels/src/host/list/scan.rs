@@ -1,15 +1,15 @@
 //! Scans of the tensors of a list.
 //!
-//! Each tensor is stated and launched as its scan alone would be. Those that share a launch differ in
-//! a table, which tells the cubes of each where it lies.
+//! Each tensor is stated and launched as its scan alone would be. Those that share a launch differ
+//! in a table, which tells the cubes of each where it lies.
 
 use core::hash::{Hash, Hasher};
 use std::{borrow::Cow, cell::RefCell, ops::Range, rc::Rc, thread::LocalKey};
 
 use cubecl::{prelude::*, std::tensor::TensorHandle};
 use reduce_planner::{
-    Device, ElementType, InputSpec, ListScanLaunch, ListScanPlan, ListScanProblem, ScanPlan,
-    ScanProblem,
+    Access, Device, ElementType, InputSpec, ListScanLaunch, ListScanPlan, ListScanProblem,
+    ScanPlan, ScanProblem,
 };
 
 use super::{
@@ -150,8 +150,10 @@ impl ListScanTask<'_> {
         let launches =
             self.scan(first).launch(client, device, &stated.scans[first], &launch.scan)?;
         let dims = launch.outer_dims(&stated.problem);
-        // Results begin where the device can bind them, at whatever element size.
-        let alignment = client.properties().memory.alignment.max(1) as usize;
+        // Results begin where the device can bind them and where vectors of them do, at whatever
+        // element size.
+        let bound = client.properties().memory.alignment as usize;
+        let alignment = bound.max(Access::WIDEST_STORE);
         let (mut of_cubes, mut of_tensors) = (Vec::new(), Vec::new());
         let (mut tensors, mut elements) = (Vec::with_capacity(launch.tensors.len()), 0usize);
         for (nth, &tensor) in launch.tensors.iter().enumerate() {

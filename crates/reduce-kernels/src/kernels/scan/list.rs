@@ -15,17 +15,18 @@ use crate::{
     operator::{OperatorRef, Parameters, Single, Wide, Width},
 };
 
-/// Words of a tensor in a table, beside those of its outer dimensions: the number of its first cube,
-/// the element of each output at which its results begin, the length of its inner dimension with the
-/// strides in the input, in the target and in the outputs, the loads and the number of inner
-/// dimensions, its tiles with their loads, its outputs with their elements, and the chunks of a row.
+/// Words of a tensor in a table, beside those of its outer dimensions: the number of its first
+/// cube, the element of each output at which its results begin, the length of its inner dimension
+/// with the strides in the input, in the target and in the outputs, the loads and the number of
+/// inner dimensions, its tiles with their loads, its outputs with their elements, and the chunks of
+/// a row.
 pub(crate) const WORDS_OF_SCAN: usize = 13;
 
 /// Words of an outer kept dimension: its extent, its stride and its stride in the outputs.
 pub(crate) const WORDS_OF_KEPT: usize = 3;
 
-/// Words of an outer scanned dimension: its extent, its stride, its stride in the order of positions
-/// and its stride in the outputs.
+/// Words of an outer scanned dimension: its extent, its stride, its stride in the order of
+/// positions and its stride in the outputs.
 pub(crate) const WORDS_OF_SCANNED: usize = 4;
 
 /// The rows of a list that a cube scans.
@@ -109,8 +110,8 @@ fn dim_at(table: &[u32], from: usize) -> Dim {
     }
 }
 
-/// Scans rows of the tensors of a list, each of which has one cube. The results of all tensors lie in
-/// one buffer for each result.
+/// Scans rows of the tensors of a list, each of which has one cube. The results of all tensors lie
+/// in one buffer for each result.
 ///
 /// Buffers of their own would take a choice among arrays for each store, as there is one for each
 /// block of loads, and twice the bindings.
