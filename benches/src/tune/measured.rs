@@ -482,24 +482,13 @@ fn layouts(application: &RecordedApplication) -> Option<Vec<&[usize]>> {
     layouts.map(|layout| layout.map(|(strides, _)| &strides[..])).collect()
 }
 
-/// What is done with a reduction of a list.
-trait WithList<'a, T: Input> {
-    type Output;
-
-    fn with<O: Operator<Inputs = One>>(self, list: ListReduction<'a, O, T>) -> Self::Output;
-}
-
-/// Does something with the reduction of tensors that a list records; `None` if the library has no
-/// operator of its name.
-fn with_list<'a, T: Input + 'a, W: WithList<'a, T>>(
-    recorded: &RecordedList,
-    tensors: impl IntoIterator<Item = &'a T>,
-    what: W,
-) -> Option<W::Output> {
-    let name = recorded.operator.parse::<OperatorName>().ok()?;
-    Some(with_operator!(name, OperatorOptions::default(), operator => {
-        what.with(list_of(recorded, operator, tensors))
-    }))
+/// The operator of the library that a call names.
+///
+/// # Errors
+///
+/// There is none of its name.
+fn operator_of(name: &str) -> Result<OperatorName, SkipReason> {
+    name.parse().map_err(|_| SkipReason::Operator(name.to_owned()))
 }
 
 /// The reduction of tensors by an operator, with what a list records beside these.
@@ -524,41 +513,25 @@ impl Measured for RecordedList {
     type Problem = ListProblem;
 
     fn problem(&self) -> Result<ListProblem, SkipReason> {
-        struct ProblemOf<'r>(&'r RecordedList);
-
-        impl<'a, T: Input> WithList<'a, T> for ProblemOf<'_> {
-            type Output = Result<ListProblem, ReduceError>;
-
-            fn with<O: Operator<Inputs = One>>(self, _: ListReduction<'a, O, T>) -> Self::Output {
-                self.0.problem::<O>()
-            }
+        fn problem<O: Operator<Inputs = One>>(
+            recorded: &RecordedList,
+            _: O,
+        ) -> Result<ListProblem, ReduceError> {
+            recorded.problem::<O>()
         }
 
-        let described: Vec<TensorDescription> =
-            self.tensors().iter().map(Tensor::described).collect();
-        let unknown = || SkipReason::Operator(self.operator.clone());
-        Ok(with_list(self, &described, ProblemOf(self)).ok_or_else(unknown)??)
+        let name = operator_of(&self.operator)?;
+        with_operator!(name, OperatorOptions::default(), operator => Ok(problem(self, operator)?))
     }
 
     fn check(&self, client: &Client) -> Result<ListProblem, SkipReason> {
-        struct Check<'a>(&'a Client);
-
-        impl<'a, T: Input> WithList<'a, T> for Check<'_> {
-            type Output = Result<(), ReduceError>;
-
-            fn with<O: Operator<Inputs = One>>(
-                self,
-                list: ListReduction<'a, O, T>,
-            ) -> Self::Output {
-                list.check(self.0)
-            }
-        }
-
         let problem = Measured::problem(self)?;
         check_bytes(client, self.tensors().iter().map(Tensor::span))?;
         let described: Vec<TensorDescription> =
             self.tensors().iter().map(Tensor::described).collect();
-        with_list(self, &described, Check(client)).expect("the operator is known")?;
+        with_operator!(operator_of(&self.operator)?, OperatorOptions::default(), operator => {
+            list_of(self, operator, &described).check(client)?;
+        });
         Ok(problem)
     }
 
@@ -573,21 +546,11 @@ impl Measured for RecordedList {
         plan: &ListPlan,
         _: usize,
     ) -> Result<(), ReduceError> {
-        struct Launch<'a>(&'a Client, ListPlan);
-
-        impl<'a> WithList<'a, TensorHandle> for Launch<'_> {
-            type Output = Result<(), ReduceError>;
-
-            fn with<O: Operator<Inputs = One>>(
-                self,
-                list: ListReduction<'a, O, TensorHandle>,
-            ) -> Self::Output {
-                list.with_plan(self.1).run(self.0).map(drop)
-            }
-        }
-
-        let launch = Launch(client, plan.clone());
-        with_list(self, tensors.iter().copied(), launch).expect("the list was checked")
+        let name = operator_of(&self.operator).expect("the list was checked");
+        with_operator!(name, OperatorOptions::default(), operator => {
+            let list = list_of(self, operator, tensors.iter().copied());
+            list.with_plan(plan.clone()).run(client).map(drop)
+        })
     }
 }
 
@@ -642,16 +605,6 @@ impl Measured for RecordedListApplication {
     }
 }
 
-/// The operator of the library that a scan names.
-///
-/// # Errors
-///
-/// There is none of its name.
-fn scanned_by(recorded: &RecordedScan) -> Result<OperatorName, SkipReason> {
-    let operator = &recorded.scanned.operator;
-    operator.parse().map_err(|_| SkipReason::Operator(operator.clone()))
-}
-
 /// The scan of a tensor by an operator, with what a record has beside these.
 fn scan_of<'a, O: Operator<Inputs = One>, T: Input>(
     recorded: &RecordedScan,
@@ -688,7 +641,7 @@ impl Measured for RecordedScan {
             recorded.problem::<O>()
         }
 
-        let name = scanned_by(self)?;
+        let name = operator_of(&self.scanned.operator)?;
         with_operator!(name, OperatorOptions::default(), operator => Ok(problem(self, operator)?))
     }
 
@@ -699,7 +652,7 @@ impl Measured for RecordedScan {
         let results = results.map(|&result| (problem.problem().output_span(), result));
         check_bytes(client, core::iter::once(input.span()).chain(results))?;
         let described = input.described();
-        with_operator!(scanned_by(self)?, OperatorOptions::default(), operator => {
+        with_operator!(operator_of(&self.scanned.operator)?, OperatorOptions::default(), operator => {
             scan_of(self, operator, &described).check(client)?;
         });
         Ok(problem)
@@ -728,7 +681,7 @@ impl Measured for RecordedScan {
             scan.run_into(client, outputs)
         }
 
-        let name = scanned_by(self).expect("the scan was checked");
+        let name = operator_of(&self.scanned.operator).expect("the scan was checked");
         let layout = self.output_layout.as_ref();
         let layout = layout.map(|(strides, _)| (&self.scanned.shape[..], &strides[..]));
         with_operator!(name, OperatorOptions::default(), operator => {

@@ -98,9 +98,14 @@ fn block_along(
     let lanes = device.plane_size_min.max(1);
     let by_plane = device.plane_operations && loads >= u64::from(lanes);
     let least = if by_plane { lanes } else { 2 };
+    // Each unit's accumulator is merged with the others of its row. Where accumulators have many
+    // fields and rows are enough to fill the device, a row has few. On one H200, var of bf16 8192 ×
+    // 32,000 along axis 1 took 144 us in cubes of 128 units and 135 in planes, that of f32 4096 ×
+    // 50,257 took 221 in cubes of 256 and 201 in planes, and nanvar of 603 rows of 36,150 f64 took
+    // 63 in cubes of 256, and 56 in cubes of 64.
     let is_long = enough > 2 * least && problem.operator().fields > FEW_FIELDS;
     let enough = match sharing == Sharing::No && is_long {
-        true => enough.min(units_beside_others(problem, device)),
+        true => enough.min(units_to_fill(problem, device, access) as u32),
         false => enough,
     };
     let units_per_output = enough.clamp(least.min(units), units);
@@ -112,17 +117,6 @@ fn block_along(
     let together = device.tuning.small_team_units_per_cube.min(units);
     let outputs_per_cube = (together / units_per_output).max(1);
     Block { units_per_output, outputs_per_cube, combine }
-}
-
-/// Most units of a row whose accumulators have many fields, if there are rows enough for the
-/// others: each unit's is merged with theirs. On one H200, var of bf16 8192 × 32,000 along axis 1
-/// took 144 us in cubes of 128 units and 135 in planes, that of f32 4096 × 50,257 took 221 in cubes
-/// of 256 and 201 in planes, and nanvar of 603 rows of 36,150 f64 took 63 in cubes of 256, and 56
-/// in cubes of 64.
-fn units_beside_others(problem: &Problem, device: &Device) -> u32 {
-    let resident = u64::from(device.units_per_multiprocessor / 2);
-    let wave = resident * u64::from(device.multiprocessors);
-    floor_power_of_two(wave / (problem.outputs() as u64).max(1)).max(1) as u32
 }
 
 /// Across outputs, adjacent units read whole memory segments.

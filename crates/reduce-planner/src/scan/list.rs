@@ -114,8 +114,10 @@ impl ListScanLaunch {
             self.scan.check(problem, device)?;
             if !self.is_shared() {
                 let (found, needed) = ((self.buffers, 0), (1, 0));
-                let is_one = found == needed;
-                return is_one.then_some(()).ok_or(unfit(Illegal::ListedBuffers { found, needed }));
+                return match found == needed {
+                    true => Ok(()),
+                    false => Err(unfit(Illegal::ListedBuffers { found, needed })),
+                };
             }
             if !may_share(&self.scan, problem) {
                 return Err(unfit(Illegal::NotShared { tensor }));
