@@ -198,6 +198,21 @@ pub enum Illegal {
         /// Loads of one output in flight.
         in_flight: u64,
     },
+    /// Elements are to be taken in two passes by an operator that has none.
+    #[error("the operator takes elements in one pass here")]
+    NoPasses,
+    /// Elements are to be taken in two passes across outputs, of realigned rows, or by several
+    /// cubes.
+    #[error("only one cube takes elements in two passes, along the reduction and as they lie")]
+    PassesAccess,
+    /// Elements are to be taken in two passes, and not all of them are held.
+    #[error("an output has {loads} loads, and two passes would hold {in_flight}")]
+    PassesNotHeld {
+        /// Loads per output.
+        loads: u64,
+        /// Loads of one output in flight.
+        in_flight: u64,
+    },
     /// The device reports no plane operations.
     #[error("the device reports no plane operations")]
     NoPlaneOperations,

@@ -211,6 +211,37 @@ fn many_fields_are_merged_by_few_units() {
     assert_eq!((columns(ElementType::F32).vector, columns(ElementType::BF16).vector), (2, 4));
 }
 
+/// Operators with two passes take them where a few units hold a row: short rows by a few lanes, and
+/// by one unit where even those would idle; longer ones by planes and cubes with several loads in
+/// flight. Nothing else holds its elements.
+#[test]
+fn rows_that_units_hold_are_taken_in_two_passes() {
+    let one_pass = OperatorClass::new("var", 20).fields(5).blockwise();
+    let var = one_pass.in_passes(16);
+    let held = |vector: usize, loads: usize, outputs: usize| {
+        let access = Access::new(Direction::Along).with_vector(vector).with_in_passes(true);
+        short(access, loads, outputs)
+    };
+    for (shape, access, schedule) in [
+        ([5_079_670, 32], held(4, 2, 4), plane(4, 256)),
+        ([4_000_000, 48], held(4, 3, 2), plane(4, 256)),
+        ([262_144, 256], held(4, 8, 1), plane(8, 256)),
+        ([300_000, 777], held(4, 13, 1).with_peeled(true), plane(16, 256)),
+        ([65_536, 1024], held(4, 8, 1), plane(32, 256)),
+        ([8192, 8192], held(4, 8, 1), cube(256, 1, PLANE)),
+    ] {
+        let plan = plan_of(var, &shape, 1);
+        assert_eq!((plan.access, plan.schedule), (access, schedule), "{shape:?}");
+        assert!(!plan_of(one_pass, &shape, 1).access.in_passes, "{shape:?}");
+    }
+    let of_units = OperatorClass::new("norm_l2", 12).fields(3).blockwise().in_passes(8);
+    let plan = plan_of(of_units, &[9_000_001, 5], 1);
+    assert_eq!((plan.access, plan.schedule), (held(1, 5, 2), unit(256)));
+    for (shape, axis) in [([4096, 50_257], 1), ([65_536, 1024], 0), ([1, 1 << 28], 1)] {
+        assert!(!plan_of(var, &shape, axis).access.in_passes, "{shape:?} axis {axis}");
+    }
+}
+
 /// Along the reduction, a unit that takes blocks has one accumulator for all components of its
 /// loads. It has registers for more loads, and lanes merge fewer accumulators.
 #[test]

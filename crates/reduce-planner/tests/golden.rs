@@ -51,6 +51,11 @@ impl Class {
         self
     }
 
+    const fn in_passes(mut self, bytes: usize) -> Self {
+        self.class = self.class.in_passes(bytes);
+        self
+    }
+
     /// An operator of a user that takes no blocks.
     const fn one_by_one(mut self) -> Self {
         self.class.blockwise = false;
@@ -77,15 +82,15 @@ fn classes() -> Vec<Class> {
         class("argmax", F32, &[U32], (2, 8)).positional(),
         class("argmax", F64, &[U32], (2, 12)).positional(),
         class("min_max", F32, &[F32, F32], (2, 8)),
-        class("var", F32, &[F32], (5, 20)),
-        class("var", BF16, &[BF16], (5, 20)),
-        class("var", F64, &[F64], (5, 40)),
-        class("mean_var", F32, &[F32, F32], (5, 20)),
-        class("norm_l2", F32, &[F32], (3, 12)),
-        class("norm_l2", F64, &[F64], (3, 24)),
-        class("logsumexp", F32, &[F32], (2, 8)).transcendental(),
-        class("logsumexp", BF16, &[BF16], (2, 8)).transcendental(),
-        class("logsumexp", F64, &[F64], (2, 16)).transcendental(),
+        class("var", F32, &[F32], (5, 20)).in_passes(16),
+        class("var", BF16, &[BF16], (5, 20)).in_passes(16),
+        class("var", F64, &[F64], (5, 40)).in_passes(32),
+        class("mean_var", F32, &[F32, F32], (5, 20)).in_passes(16),
+        class("norm_l2", F32, &[F32], (3, 12)).in_passes(8),
+        class("norm_l2", F64, &[F64], (3, 24)).in_passes(16),
+        class("logsumexp", F32, &[F32], (2, 8)).transcendental().in_passes(8),
+        class("logsumexp", BF16, &[BF16], (2, 8)).transcendental().in_passes(8),
+        class("logsumexp", F64, &[F64], (2, 16)).transcendental().in_passes(16),
         // Operators behind a map that takes exponentials.
         class("sum_of_exp", F32, &[F32], (1, 4)).transcendental(),
         class("var_of_exp", F32, &[F32], (5, 20)).transcendental(),
@@ -302,7 +307,9 @@ fn access_text(access: Access) -> String {
         1 => String::new(),
         outputs => format!(" outputs{outputs}"),
     };
-    format!("{direction} v{}{peeled} loads{}{outputs}", access.vector, access.loads_in_flight)
+    let passes = if access.in_passes { " passes" } else { "" };
+    let loads = access.loads_in_flight;
+    format!("{direction} v{}{peeled} loads{loads}{outputs}{passes}", access.vector)
 }
 
 fn combine_text(combine: Combine) -> String {

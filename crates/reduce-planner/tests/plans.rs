@@ -319,6 +319,56 @@ fn rows_along_the_reduction_are_realigned() {
     refused(plan, &pair.unwrap(), "rows of two inputs are not realigned");
 }
 
+/// Two passes are for operators that have some, and for units that hold all elements of an output.
+#[test]
+fn two_passes_need_all_elements() {
+    let device = Device::h200();
+    let of = |class, shape: &[usize], axis| problem_of(class, shape, &[axis]);
+    let one_pass = OperatorClass::new("var", 20).fields(5).blockwise();
+    let var = one_pass.in_passes(16);
+    let rows = of(var, &[5000, 192], 1);
+    let access =
+        Access::new(Direction::Along).with_vector(4).with_loads_in_flight(6).with_in_passes(true);
+    let lanes = Schedule::Plane { lanes_per_output: 8, units_per_cube: 256 };
+    let plan = Plan::new(access, lanes);
+    plan.check(&rows, &device).unwrap();
+    assert_eq!(
+        plan.to_string(),
+        "plane: 8 lanes per output, 256 units per cube; vectors of 4 along the reduction, 6 loads \
+         in flight, held for two passes"
+    );
+    let text = serde_json::to_string(&plan).unwrap();
+    assert_eq!(serde_json::from_str::<Plan>(&text).unwrap(), plan);
+    assert!(text.contains("\"in_passes\":true"), "{text}");
+    let plain = Plan::new(access.with_in_passes(false), lanes);
+    assert!(!serde_json::to_string(&plain).unwrap().contains("in_passes"));
+
+    let refused = |plan: Plan, problem: &Problem, reason: Illegal| {
+        assert_eq!(plan.check(problem, &device), Err(plan.unfit(&device, reason)), "{plan}");
+    };
+    refused(plan, &of(one_pass, &[5000, 192], 1), Illegal::NoPasses);
+    let longer = Illegal::PassesNotHeld { loads: 49, in_flight: 48 };
+    refused(plan, &of(var, &[5000, 196], 1), longer);
+    let nothing = Illegal::PassesNotHeld { loads: 0, in_flight: 48 };
+    let single = Plan::new(access.with_vector(1), lanes);
+    refused(single, &of(var, &[5000, 0], 1), nothing);
+    let across = Access::new(Direction::Across).with_vector(4).with_in_passes(true);
+    let cube = |access: Access| {
+        let combine = Combine::Shared;
+        Plan::new(access, Schedule::Cube { units_per_output: 8, outputs_per_cube: 32, combine })
+    };
+    refused(cube(across), &of(var, &[40, 4096], 0), Illegal::PassesAccess);
+    refused(cube(access.with_realigned(true)), &of(var, &[5000, 193], 1), Illegal::PassesAccess);
+    let split = Schedule::Split {
+        cubes_per_output: 2,
+        units_per_output: 256,
+        outputs_per_cube: 1,
+        combine: Combine::Plane { lanes: 32 },
+        merge: Merge::LastCube,
+    };
+    refused(Plan::new(access, split), &of(var, &[2, 12_288], 1), Illegal::PassesAccess);
+}
+
 /// A misspelt field of a plan from a file is an error, not a default.
 #[test]
 fn unknown_fields_are_refused() {

@@ -28,6 +28,12 @@ pub(crate) fn class_of(operator: &Erased, signature: &Signature) -> OperatorClas
         (true, true) => ElementCost::Power,
     };
     class.blockwise = operator.blocks.is_some();
+    class.passes_bytes = operator.passes.map(|passes| {
+        let of_pass = |pass: &Erased| {
+            signature.fields[..pass.fields].iter().map(|field| field.bytes()).sum::<usize>()
+        };
+        of_pass(passes.first) + of_pass(passes.second)
+    });
     class
 }
 

@@ -734,3 +734,19 @@ pub(super) fn accumulate_edges(share: &Share<'_>, reducer: &Reducer<'_>) -> Accu
     }
     total
 }
+
+/// The accumulator of the loads that a member has of a tile, all of which are in flight.
+#[cube]
+pub(super) fn taken<N: Width>(
+    loads: &Sequence<Loaded>,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    // A unit without loads of its own has issued those of another, and must not push them.
+    let mut total = reducer.identity::<N>();
+    if share.first < share.geometry.loads_per_tile {
+        let (pushed, _) = take_loads::<N>(total, loads, share, share.first, reducer, true);
+        total = pushed;
+    }
+    total
+}

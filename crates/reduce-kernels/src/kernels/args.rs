@@ -101,11 +101,13 @@ impl KernelTypesArg {
         scope.register_size::<HardwareMath>(1 + usize::from(self.hardware_math));
         scope.register_size::<Chains>(1 + usize::from(self.chains));
         scope.register_size::<SameBits>(1 + usize::from(self.same_bits));
+        // An operator that asks how exact results need be, and is not applied, has its own.
+        let applied = self.application.map_or(first, |application| application.outputs[0]);
+        scope.register_type::<Applied>(applied);
         if let Some(ApplicationTypes { real, outputs, operands: [first, second, third] }) =
             self.application
         {
             scope.register_type::<Real>(real);
-            scope.register_type::<Applied>(outputs[0]);
             scope.register_type::<Applied2>(outputs[1]);
             scope.register_type::<Applied3>(outputs[2]);
             scope.register_type::<Operand>(first);

@@ -33,6 +33,7 @@
 //! - *inner dimension*: the innermost dimension in the access's direction.
 //! - *components*: the elements of a vector.
 //! - *lanes*: units of a plane that exchange values.
+//! - *held*: kept in registers or shared memory after it has been loaded.
 //! - *peeled*: read with whole vectors in the middle and element by element at both edges.
 //! - *realigned*: read in aligned vectors although rows start elsewhere; see [`realign`].
 //! - *adjacent tiles*: tiles that the units of a cube read side by side.
@@ -47,7 +48,8 @@
 //!
 //! A unit's [`load`]s go into accumulators in [`accumulate`], through the tree of [`pairwise`];
 //! [`combine`], [`realign`] and [`total()`](total::total) make one accumulator of a team's;
-//! [`partials`] passes it between cubes, and [`target`] stores what becomes of it.
+//! [`partials`] passes it between cubes, and [`target`] stores what becomes of it. Where units have
+//! [`held`] all elements of a tile, they may take them twice.
 //!
 //! # Along and across
 //!
@@ -64,6 +66,7 @@ pub(crate) mod compact;
 pub(crate) mod companion;
 pub(crate) mod cross_entropy;
 pub(crate) mod geometry;
+pub(crate) mod held;
 mod lanes;
 pub(crate) mod list;
 pub(crate) mod load;

@@ -4,10 +4,11 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
-    accumulate::{load_inside, take_loads},
+    accumulate::{load_inside, taken},
     args::{InputArrays, KernelTypes, TargetArrays, input_of},
     combine::combine_vectors,
     geometry::{Geometry, Tile, locate},
+    held::{Held, Hold, hold_loads, results_in_passes},
     load::{AtEnd, Loaded},
     reducer::Reducer,
     share::Share,
@@ -15,7 +16,7 @@ use super::{
     team::{Team, place},
     total::{combine_team, total},
 };
-use crate::operator::{Accumulator, OperatorRef, Parameters, Single, Wide, Width};
+use crate::operator::{OperatorRef, Parameters, Single, Wide, Width};
 
 /// Each team of units reduces one tile. Its member 0 writes the results, or the accumulators.
 #[cube(launch_unchecked, address_type = "dynamic")]
@@ -25,6 +26,7 @@ pub(crate) fn reduce_single_pass(
     target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
+    #[comptime] hold: Hold,
     #[comptime] access: Access,
     #[comptime] team: Team,
     #[comptime] operator: OperatorRef,
@@ -42,8 +44,56 @@ pub(crate) fn reduce_single_pass(
     let share = Share::new(&input, geometry, tile, place, first_load, stride, access);
     let reducer = Reducer::new(parameters, team, operator);
     match comptime![access.direction] {
+        Direction::Along if hold != Hold::Nothing => {
+            reduce_tiles_in_passes(&mut target, first, &share, &reducer, hold);
+        }
         Direction::Along => reduce_tiles::<Single>(&mut target, first, &share, &reducer),
         Direction::Across => reduce_tiles::<Wide>(&mut target, first, &share, &reducer),
+    }
+}
+
+/// [`reduce_tiles()`] by an operator that takes elements in two passes. The loads of all tiles are
+/// issued together, and held.
+#[cube]
+fn reduce_tiles_in_passes(
+    target: &mut Target,
+    first: usize,
+    share: &Share<'_>,
+    reducer: &Reducer<'_>,
+    #[comptime] hold: Hold,
+) {
+    let outputs = comptime![share.access.outputs_in_flight];
+    let mut tiles = Sequence::<Tile>::new();
+    let mut held = Sequence::<Held>::new();
+    #[unroll]
+    for nth in 0..outputs {
+        let tile = nth_tile(first, share, reducer.team, nth);
+        held.push(hold_loads(&share.with_tile(tile), reducer.team, hold));
+        tiles.push(tile);
+    }
+    #[unroll]
+    for nth in 0..outputs {
+        let share = share.with_tile(*tiles.index(nth));
+        let results = results_in_passes::<Single>(held.index(nth), &share, reducer);
+        target.put_results::<Single>(results, &share);
+    }
+}
+
+/// The tile that comes as number `nth` of those that a team has in flight. The one of `share` comes
+/// first, and its number is `first`.
+#[cube]
+fn nth_tile(
+    first: usize,
+    share: &Share<'_>,
+    #[comptime] team: Team,
+    #[comptime] nth: usize,
+) -> Tile {
+    let tiles_per_cube = comptime![team.tiles_per_cube()];
+    if comptime![nth == 0] {
+        share.tile
+    } else {
+        let number = first + comptime![nth * tiles_per_cube];
+        locate(share.geometry, number, comptime![share.access], tiles_per_cube)
     }
 }
 
@@ -71,13 +121,7 @@ fn reduce_tiles<N: Width>(
         let mut loads = Sequence::<Sequence<Loaded>>::new();
         #[unroll]
         for nth in 0..comptime![access.outputs_in_flight] {
-            let tiles_per_cube = comptime![reducer.team.tiles_per_cube()];
-            let tile = if comptime![nth == 0] {
-                share.tile
-            } else {
-                let number = first + comptime![nth * tiles_per_cube];
-                locate(share.geometry, number, access, tiles_per_cube)
-            };
+            let tile = nth_tile(first, share, reducer.team, nth);
             let share = share.with_tile(tile);
             let mut of_tile = Sequence::<Loaded>::new();
             #[unroll]
@@ -104,20 +148,4 @@ fn reduce_tiles<N: Width>(
             target.put_tile::<N>(total, &share, reducer);
         }
     }
-}
-
-/// The accumulator of the loads that a member has of a tile, all of which are in flight.
-#[cube]
-pub(super) fn taken<N: Width>(
-    loads: &Sequence<Loaded>,
-    share: &Share<'_>,
-    reducer: &Reducer<'_>,
-) -> Accumulator<N> {
-    // A unit without loads of its own has issued those of another, and must not push them.
-    let mut total = reducer.identity::<N>();
-    if share.first < share.geometry.loads_per_tile {
-        let (pushed, _) = take_loads::<N>(total, loads, share, share.first, reducer, true);
-        total = pushed;
-    }
-    total
 }

@@ -84,16 +84,20 @@ impl Target {
                 }
             }
         } else {
-            let results = reducer.finish::<N>(accumulator, reduction_len);
-            match comptime![share.access.direction] {
-                Direction::Along => {
-                    if member == 0 && tile.results > 0 {
-                        self.output.elements.put(tile.output, results.resized::<Single>());
-                    }
+            self.put_results::<N>(reducer.finish::<N>(accumulator, reduction_len), share);
+        }
+    }
+
+    /// Member 0 of a tile's team stores the tile's results.
+    pub(super) fn put_results<N: Width>(&mut self, results: Results<N>, share: &Share<'_>) {
+        match comptime![share.access.direction] {
+            Direction::Along => {
+                if share.place.member == 0 && share.tile.results > 0 {
+                    self.output.elements.put(share.tile.output, results.resized::<Single>());
                 }
-                Direction::Across => {
-                    write_across(&mut self.output, share, results.resized::<Wide>());
-                }
+            }
+            Direction::Across => {
+                write_across(&mut self.output, share, results.resized::<Wide>());
             }
         }
     }

@@ -14,7 +14,7 @@ use reduce_planner::{ElementType, Numerics, Reproducible};
 use super::{
     Fields, InputArity, Operator, Parameters, Position, TypeRule,
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
-    elements::{A, In, Single, Wide},
+    elements::{In, Single, Wide},
     inputs::{Inputs, InputsExpand},
     parameters::ParametersExpand,
     position::PositionExpand,
@@ -40,8 +40,13 @@ impl<O: Operator> Definition<O> {
     #[must_use]
     pub const fn of() -> Self {
         let erased = Erased::of::<O>();
-        let by_position =
-            Erased { is_by_position: true, blocks: None, passes: None, ..Erased::of::<O>() };
+        let by_position = Erased {
+            is_by_position: true,
+            blocks: None,
+            passes: None,
+            runs: None,
+            ..Erased::of::<O>()
+        };
         Self { erased, by_position, operator: PhantomData }
     }
 
@@ -75,6 +80,7 @@ pub(crate) struct Erased {
     pub(crate) native_math: bool,
     pub(crate) blocks: Option<ErasedBlocks>,
     pub(crate) passes: Option<ErasedPasses>,
+    pub(crate) runs: Option<ErasedRuns>,
     pub(crate) reproducible: Reproducible,
     /// Whether units take and merge elements in the order of their positions.
     pub(crate) is_by_position: bool,
@@ -122,10 +128,15 @@ pub(crate) struct ErasedPasses {
 
 pub(super) type Vectors<T, N> = NativeExpand<Vector<T, N>>;
 
-type AfterFirst<N> =
-    fn(&Scope, AccumulatorExpand<N>, NativeExpand<usize>, &ParametersExpand) -> Vectors<A, N>;
+type AfterFirst<N> = fn(
+    &Scope,
+    AccumulatorExpand<N>,
+    NativeExpand<usize>,
+    &ParametersExpand,
+) -> AccumulatorExpand<N>;
 
-type Between<N> = fn(&Scope, Vectors<In, N>, Vectors<A, N>, &ParametersExpand) -> Vectors<In, N>;
+type Between<N> =
+    fn(&Scope, Vectors<In, N>, AccumulatorExpand<N>, &ParametersExpand) -> Vectors<In, N>;
 
 type Element<N> = fn(&Scope, InputsExpand<N>, &ParametersExpand) -> Vectors<In, N>;
 
@@ -144,6 +155,21 @@ pub(crate) struct PassFunctions<N: Size> {
     pub(super) after_first: AfterFirst<N>,
     pub(super) between: Between<N>,
     pub(super) finish: Finish<N>,
+}
+
+/// Writes [`Running::run`](super::Running::run) into a kernel that is being generated.
+type Run = fn(
+    &Scope,
+    AccumulatorExpand<Single>,
+    Vectors<In, Wide>,
+    NativeExpand<usize>,
+    &ParametersExpand,
+) -> (ResultsExpand<Wide>, AccumulatorExpand<Single>, NativeExpand<bool>);
+
+/// Runs without their operator.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ErasedRuns {
+    pub(super) run: Run,
 }
 
 impl Erased {
@@ -169,6 +195,10 @@ impl Erased {
             },
             passes: match &O::PASSES {
                 Some(passes) => Some(passes.erased),
+                None => None,
+            },
+            runs: match &O::RUNS {
+                Some(runs) => Some(runs.erased),
                 None => None,
             },
             reproducible: O::REPRODUCIBLE,

@@ -36,6 +36,7 @@ macro_rules! derived {
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
+            None,
             [],
             [$base finish]
         );
@@ -65,6 +66,7 @@ macro_rules! derived {
             crate::operator::parameters::none::<Self>,
             Some(crate::operator::Blocks::of()),
             None,
+            None,
             [$operator $before],
             [$base finish]
         );
@@ -75,6 +77,7 @@ macro_rules! derived {
             <$base as crate::operator::Operator>::REPRODUCIBLE,
             crate::operator::parameters::none::<Self>,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            None,
             None,
             [],
             [$operator $finish]
@@ -88,6 +91,7 @@ macro_rules! derived {
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             None,
+            None,
             [],
             [$operator $finish]
         );
@@ -100,6 +104,20 @@ macro_rules! derived {
             $rule,
             crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
             Some(crate::operator::Passes::of()),
+            None,
+            [],
+            [$operator $finish]
+        );
+    };
+    ($operator:ident: $fields:ident -> $results:ident = $base:ident, $name:literal, $types:expr,
+     with $rule:expr, in passes, in runs,
+     finish $finish:ident) => {
+        derived!(@implement $operator: One, $fields -> $results = $base, $name, $types,
+            crate::operator::Reproducible::No,
+            $rule,
+            crate::operator::Blocks::of_base(<$base as crate::operator::Operator>::BLOCKS),
+            Some(crate::operator::Passes::of()),
+            Some(crate::operator::Runs::of()),
             [],
             [$operator $finish]
         );
@@ -111,12 +129,14 @@ macro_rules! derived {
             crate::operator::parameters::none::<Self>,
             None,
             None,
+            None,
             [$($operator $before)?],
             [$operator $finish]
         );
     };
     (@implement $operator:ident: $inputs:ident, $fields:ident -> $results:ident = $base:ident,
      $name:literal, $types:expr, $reproducible:expr, $rule:expr, $blocks:expr, $passes:expr,
+     $runs:expr,
      [$($mapping:ident $before:ident)?], [$finishing:ident $finish:ident]) => {
         #[cube]
         impl crate::operator::Operator for $operator {
@@ -137,6 +157,7 @@ macro_rules! derived {
             const PARAMETERS: crate::operator::ParameterRule<Self> = $rule;
             const BLOCKS: Option<crate::operator::Blocks<Self>> = $blocks;
             const PASSES: Option<crate::operator::Passes<Self>> = $passes;
+            const RUNS: Option<crate::operator::Runs<Self>> = $runs;
             const DEFINITION: &'static crate::operator::Definition<Self> = crate::defined!($operator);
 
             fn identity<N: Size>()

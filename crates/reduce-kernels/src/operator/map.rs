@@ -6,8 +6,8 @@ use reduce_planner::ElementType;
 
 use super::{
     AccumulatorOf, Blocks, In, InputArity, InputsOf, InvalidParameter, One, Operator,
-    ParameterRule, Parameters, Passes, Position, Reproducible, ResultsOf, Signature, TypeRequest,
-    TypeRule, parameters,
+    ParameterRule, Parameters, Passes, Position, Reproducible, ResultsOf, Runs, Signature,
+    TypeRequest, TypeRule, parameters,
 };
 
 /// A function of an element, or of an element of each of two inputs, which kernels apply as they
@@ -101,6 +101,7 @@ impl<M: Map, O: Operator<Inputs = One>> Operator for Mapped<M, O> {
     const PARAMETERS: ParameterRule<Self> = Self::parameters;
     const BLOCKS: Option<Blocks<Self>> = Blocks::of_mapped();
     const PASSES: Option<Passes<Self>> = Passes::of_mapped();
+    const RUNS: Option<Runs<Self>> = Runs::of_mapped();
 
     fn identity<N: Size>() -> AccumulatorOf<O::Fields, N> {
         O::identity::<N>()

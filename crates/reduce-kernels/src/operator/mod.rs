@@ -55,6 +55,7 @@ mod parameters;
 mod passes;
 mod position;
 mod record;
+mod running;
 pub mod same_bits;
 mod slice;
 mod types;
@@ -92,6 +93,8 @@ pub(crate) use record::{
 };
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
+pub use running::{Running, Runs};
+pub(crate) use running::{RunsRef, run};
 pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 
@@ -168,6 +171,9 @@ pub trait Operator: Copy + Send + Sync + 'static {
     /// The passes of an operator that takes elements in two where these are held:
     /// `Some(Passes::of())`.
     const PASSES: Option<Passes<Self>> = None;
+    /// The results at neighbouring elements, for an operator that is [`Running`]:
+    /// `Some(Runs::of())`.
+    const RUNS: Option<Runs<Self>> = None;
     /// The operator as data, for code that is the same for all operators.
     ///
     /// A crate that implements an operator should set this with

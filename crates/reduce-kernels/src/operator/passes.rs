@@ -13,7 +13,7 @@ use super::{
     AccumulatorOf, Fields, InputArity, Inputs, Map, Mapped, One, Operator, Parameters, ResultsOf,
     Width,
     definition::{ErasedPasses, PassFunctions, Vectors},
-    elements::{A, In, Single, Wide},
+    elements::{In, Single, Wide},
     inputs::{InputsExpand, one_input},
     parameters::ParametersExpand,
     record::{
@@ -27,8 +27,9 @@ use super::{
 /// maximum before exponentials, the mean before squared distances. An operator with a map takes its
 /// passes over the mapped elements.
 ///
-/// It serves [applied reductions](super::Apply) of floating point elements. The operator names it
-/// in [`Operator::PASSES`].
+/// It serves [applied reductions](super::Apply), and reductions along rows that are short enough for
+/// the registers of the units which share them. The planner decides where that pays. The operator
+/// names its passes in [`Operator::PASSES`].
 #[cube]
 pub trait InPasses: Operator<Inputs = One> {
     /// The operator of the first pass. It takes blocks, refuses none, and its merge is commutative
@@ -36,18 +37,21 @@ pub trait InPasses: Operator<Inputs = One> {
     type First: Operator<Inputs = One>;
     /// The operator of the second pass, like the first.
     type Second: Operator<Inputs = One>;
+    /// The fields that the second pass needs of the first. They have the types of the operator's
+    /// own first fields.
+    type Between: Fields;
 
     /// What the second pass needs of the first, from its accumulator of `count` elements.
     fn after_first<N: Size>(
         first: AccumulatorOf<<Self::First as Operator>::Fields, N>,
         count: usize,
         parameters: &Parameters,
-    ) -> Vector<A, N>;
+    ) -> AccumulatorOf<Self::Between, N>;
 
     /// What is pushed for an element in the second pass.
     fn between<N: Size>(
         value: Vector<In, N>,
-        first: Vector<A, N>,
+        after: AccumulatorOf<Self::Between, N>,
         parameters: &Parameters,
     ) -> Vector<In, N>;
 
@@ -141,7 +145,7 @@ fn mapped_after_first<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
     first: Accumulator<N>,
     count: usize,
     parameters: &Parameters,
-) -> Vector<A, N> {
+) -> Accumulator<N> {
     let rest = parameters.skip(M::PARAMETER_COUNT);
     after_first::<N>(comptime![passes_of::<O>()], first, count, &rest)
 }
@@ -149,11 +153,11 @@ fn mapped_after_first<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
 #[cube]
 fn mapped_between<M: Map, O: Operator<Inputs = One>, N: PassWidth>(
     value: Vector<In, N>,
-    first: Vector<A, N>,
+    after: Accumulator<N>,
     parameters: &Parameters,
 ) -> Vector<In, N> {
     let rest = parameters.skip(M::PARAMETER_COUNT);
-    between::<N>(comptime![passes_of::<O>()], value, first, &rest)
+    between::<N>(comptime![passes_of::<O>()], value, after, &rest)
 }
 
 #[cube]
@@ -182,18 +186,20 @@ fn packed_after_first<O: InPasses, N: Size>(
     first: Accumulator<N>,
     count: usize,
     parameters: &Parameters,
-) -> Vector<A, N> {
+) -> Accumulator<N> {
     let first = fields_of::<O::First, N>(first);
-    O::after_first::<N>(first, count, parameters)
+    let after = O::after_first::<N>(first, count, parameters);
+    O::Between::pack::<AccumulatorTypes, N>(after)
 }
 
 #[cube]
 fn packed_between<O: InPasses, N: Size>(
     value: Vector<In, N>,
-    first: Vector<A, N>,
+    after: Accumulator<N>,
     parameters: &Parameters,
 ) -> Vector<In, N> {
-    O::between::<N>(value, first, parameters)
+    let after = O::Between::unpack::<AccumulatorTypes, N>(after);
+    O::between::<N>(value, after, parameters)
 }
 
 #[cube]
@@ -267,7 +273,7 @@ pub(crate) fn after_first<N: PassWidth>(
     _first: Accumulator<N>,
     _count: usize,
     _parameters: &Parameters,
-) -> Vector<A, N> {
+) -> Accumulator<N> {
     unexpanded!()
 }
 
@@ -280,7 +286,7 @@ pub(crate) mod after_first {
         first: AccumulatorExpand<N>,
         count: NativeExpand<usize>,
         parameters: &ParametersExpand,
-    ) -> Vectors<A, N> {
+    ) -> AccumulatorExpand<N> {
         (N::functions_of(passes.get()).after_first)(scope, first, count, parameters)
     }
 }
@@ -289,7 +295,7 @@ pub(crate) mod after_first {
 pub(crate) fn between<N: PassWidth>(
     _passes: PassesRef,
     _value: Vector<In, N>,
-    _first: Vector<A, N>,
+    _after: Accumulator<N>,
     _parameters: &Parameters,
 ) -> Vector<In, N> {
     unexpanded!()
@@ -302,10 +308,10 @@ pub(crate) mod between {
         scope: &Scope,
         passes: PassesRef,
         value: Vectors<In, N>,
-        first: Vectors<A, N>,
+        after: AccumulatorExpand<N>,
         parameters: &ParametersExpand,
     ) -> Vectors<In, N> {
-        (N::functions_of(passes.get()).between)(scope, value, first, parameters)
+        (N::functions_of(passes.get()).between)(scope, value, after, parameters)
     }
 }
 

@@ -436,6 +436,18 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
         )
     }
 
+    /// The fields for the components of a load: the same ones if there are as many, otherwise the
+    /// only one in each component.
+    pub(crate) fn spread<W: Size>(self) -> Record<T, W> {
+        let components = N::value().comptime();
+        let width = W::value().comptime();
+        if comptime![components == width] {
+            self.resized::<W>()
+        } else {
+            self.component(0usize).repeated::<W>()
+        }
+    }
+
     /// The same fields with the bits that all devices store for them; see [`uniform()`].
     pub(crate) fn uniform(self) -> Record<T, N> {
         Record::<T, N>::new(

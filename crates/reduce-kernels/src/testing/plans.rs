@@ -61,7 +61,8 @@ pub fn widest_plans(problem: &Problem, device: &Device) -> Vec<Plan> {
 }
 
 /// Plans with these accesses: each schedule, splits that are merged by the last cube and by a
-/// second launch, and plans with one and with several outputs in flight.
+/// second launch, plans with one and with several outputs in flight, and those that hold all
+/// elements for two passes.
 fn plans_reading(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec<Plan> {
     // Without 64-bit atomics, a second launch merges what a split leaves.
     let mut without_atomics = device.clone();
@@ -80,8 +81,13 @@ fn plans_reading(problem: &Problem, device: &Device, accesses: &[Access]) -> Vec
                 let access = access
                     .with_loads_in_flight(loads.min(MOST_LOADS / outputs))
                     .with_outputs_in_flight(outputs);
-                let plan = Plan::new(access, schedule);
-                plans.extend(Some(plan).filter(|plan| plan.check(problem, device).is_ok()));
+                // All loads of an output, if units take its elements in two passes.
+                let units = u64::from(schedule.units_per_output());
+                let all = access.loads_per_output(problem).div_ceil(units) as usize;
+                let held = access.with_loads_in_flight(all.max(1)).with_in_passes(true);
+                let both = [access, held].map(|access| Plan::new(access, schedule));
+                let legal = |plan: &Plan| plan.check(problem, device).is_ok();
+                plans.extend(both.into_iter().filter(legal));
             }
         }
     }

@@ -176,6 +176,7 @@ macro_rules! suite {
                 scans_in_place: scans::in_place;
                 scans_at_the_edges: scans::at_the_edges;
                 scans_of_not_numbers: scans::not_numbers;
+                scans_taken_apart: scans::elements_taken_apart;
                 scans_of_long_rows: scans::long_sums;
                 scans_looking_back: scans::look_back;
                 scans_with_the_same_bits: scans::same_bits;

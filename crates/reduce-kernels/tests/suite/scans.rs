@@ -708,6 +708,61 @@ pub(crate) fn not_numbers(client: &Client) {
     assert!(positions[517..].iter().all(|&position| position == 517));
 }
 
+/// Neighbouring elements that an operator cannot take together are taken one by one: sums of
+/// exponentials that nearly vanish beside a later element, equal elements, and moments whose origin
+/// is far from the elements.
+pub(crate) fn elements_taken_apart(client: &Client) {
+    let device = capable_device(client);
+    let len = 3000;
+    let value = |nth: usize| match nth % 1000 / 250 {
+        0 => -200.0,
+        1 => 200.0 + (nth % 7) as f32,
+        2 => 1e4 * (nth % 3) as f32,
+        _ => {
+            if nth % 2 == 0 {
+                -200.0
+            } else {
+                300.0
+            }
+        }
+    };
+    let data: Vec<f32> = (0..2 * len).map(value).collect();
+    let case = Case::contiguous(&[2, len], &[1]);
+    let x = tensor(client, &data, &case.shape, &case.strides);
+    for reverse in [false, true] {
+        let way = Way { exclusive: false, reverse };
+        let logarithms = way.of(scan(LogSumExp, &x).over(1)).plan_for(&device);
+        let logarithms = read::<f32>(client, &logarithms.run(client).unwrap(), 2 * len);
+        let moments = way.of(scan(MeanVar { correction: 0.0 }, &x).over(1)).plan_for(&device);
+        let (means, variances) = moments.run(client).unwrap();
+        let means = read::<f32>(client, &means, 2 * len);
+        let variances = read::<f32>(client, &variances, 2 * len);
+        for row in 0..2 {
+            let (mut most, mut sum) = (f64::NEG_INFINITY, 0.0);
+            let (mut mean, mut squares) = (0.0, 0.0);
+            for nth in 0..len {
+                let place = row * len + if reverse { len - 1 - nth } else { nth };
+                let value = f64::from(data[place]);
+                let larger = f64::max(most, value);
+                sum = sum * (most - larger).exp() + (value - larger).exp();
+                most = larger;
+                let distance = value - mean;
+                mean += distance / (nth + 1) as f64;
+                squares += distance * (value - mean);
+                let near = |found: f32, expected: f64, scale: f64, what: &str| {
+                    let off = (f64::from(found) - expected).abs();
+                    assert!(off <= 2e-5 * scale, "{what} {found}, not {expected}, at {place}");
+                };
+                let logarithm = most + sum.ln();
+                near(logarithms[place], logarithm, logarithm.abs().max(1.0), "logarithm");
+                let variance = squares / (nth + 1) as f64;
+                near(means[place], mean, mean.abs() + variance.sqrt(), "mean");
+                near(variances[place], variance, variance, "variance");
+            }
+        }
+    }
+}
+
 /// Rounding errors grow with the logarithm of the length, in plans that take many chunks.
 pub(crate) fn long_sums(client: &Client) {
     let device = capable_device(client);

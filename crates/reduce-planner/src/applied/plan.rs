@@ -333,6 +333,8 @@ impl AppliedPlan {
 fn plain(access: Access) -> Result<(), Illegal> {
     match access {
         _ if access.realigns_across() => Err(Illegal::AppliedRealigned),
+        // What is held for an application is taken in passes without being asked.
+        Access { in_passes: true, .. } => Err(Illegal::PassesAccess),
         Access { outputs_in_flight: 1, .. } => Ok(()),
         Access { outputs_in_flight: outputs, .. } => Err(Illegal::AppliedTogether { outputs }),
     }

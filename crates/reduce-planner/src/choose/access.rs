@@ -185,6 +185,14 @@ impl Access {
         check_access(access, problem, device).is_ok().then_some(access)
     }
 
+    /// Along the reduction, the access in single elements in place of this one, if that leaves edges
+    /// of rows. Elements are no narrower than what a plane needs to read a whole line.
+    pub(super) fn without_edges(self, problem: &Problem) -> Option<Self> {
+        let wide = problem.input().bytes() >= size_of::<f32>();
+        let plain = Self::new(self.direction).with_loads_in_flight(SINGLE_LOADS);
+        (self.peeled && wide && problem.second().is_none()).then_some(plain)
+    }
+
     /// The access for a split: its cubes reside together, which leaves registers for fewer loads
     /// across outputs. Along the reduction they are so few that each needs more pairs in flight. On
     /// one H200, the Kullback-Leibler divergence of 2²⁶ f32 took 151 us with 2 loads of each input
@@ -275,6 +283,10 @@ fn vector_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> usize 
         Direction::Along => widest,
     }
 }
+
+/// Single elements in flight: a trial in CUDA C++ took 72.8 us for sums of f32 7777 × 9999 along
+/// axis 1 with 8 of them in cubes of 512 units, and 73.5 with 4, on one H200.
+const SINGLE_LOADS: usize = 8;
 
 /// Rounds of a unit from which on it has more loads of narrow elements in flight.
 const LONG_ROUNDS: u64 = 16;

@@ -51,6 +51,8 @@ pub(super) struct Costs<'a> {
     bytes: f64,
     /// Picoseconds that a multiprocessor takes for an element, without a power.
     element_ps: f64,
+    /// The same in two passes.
+    passes_ps: f64,
     /// Picoseconds that a multiprocessor takes for the power of an element.
     power_ps: f64,
 }
@@ -63,14 +65,16 @@ impl<'a> Costs<'a> {
             device,
             bytes: problem.bytes() as f64,
             element_ps: element_ps(problem, profile),
+            passes_ps: passes_ps(problem, profile),
             power_ps: power_ps(problem, profile),
         }
     }
 
     /// [`Plan::estimate`].
     pub(super) fn estimate(&self, plan: &Plan) -> Estimate {
-        let Self { problem, device, element_ps, .. } = *self;
+        let Self { problem, device, .. } = *self;
         let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
+        let element_ps = if access.in_passes { self.passes_ps } else { self.element_ps };
         let multiprocessors = f64::from(device.multiprocessors.max(1));
         let cubes = plan.cubes(problem).max(1) as f64;
         let Cubes { rounds, resident, spilled } = Cubes::of(plan, problem, device);
@@ -150,9 +154,15 @@ impl<'a> Costs<'a> {
         let of_output = access.loads_per_output(problem) as f64;
         let loads = units_per_output * ceil(of_output / units_per_output.max(1.0));
         let full_rounds = floor(of_output / per_round.max(1.0));
-        let partial =
-            (rounds as f64 - full_rounds) * per_round * profile.partial_percent as f64 / 100.0;
-        let element_ps = vector * (self.element_ps + self.power_ps);
+        // Of loads that are held, only the last of each unit may be missing.
+        let partial = match access.in_passes {
+            true => 0.0,
+            false => {
+                (rounds as f64 - full_rounds) * per_round * from_percent(profile.partial_percent)
+            }
+        };
+        let plain_ps = if access.in_passes { self.passes_ps } else { self.element_ps };
+        let element_ps = vector * (plain_ps + self.power_ps);
         let extra_lines = extra_lines(problem, device, access, schedule);
         let moved_ps = if access.realigns_along() { vector * profile.shift_ps as f64 } else { 0.0 };
         let load_ps =
@@ -161,12 +171,24 @@ impl<'a> Costs<'a> {
         // Half of the units take part in the second step through shared memory, and so on.
         let steps = match schedule.combine() {
             None => 0.0,
+            // In two passes, each plane combines what all planes have put down.
+            Some(Combine::Plane { .. }) if access.in_passes => {
+                f64::from(schedule.units_per_output().max(1).ilog2())
+            }
             Some(Combine::Plane { lanes }) => f64::from(lanes.max(1).ilog2()),
             Some(Combine::Shared) => f64::from(schedule.units_per_output().max(1).ilog2()).min(2.0),
         };
-        let words = accumulator_bytes(problem, access).div_ceil(size_of::<u32>()) as f64;
+        let words = combined_words(problem, access);
         let combine_ps = units_per_output * steps * words * profile.combine_ps as f64;
-        tiles * (loads * load_ps + partial * element_ps + combine_ps)
+        // Each unit goes from one pass to the next, and makes the results. Each pass reads the
+        // elements at the edges of rows, one by one.
+        let edges =
+            if access.peeled { PASSES * ceil(2.0 * vector / units_per_output) } else { 0.0 };
+        let between_ps = match access.in_passes {
+            true => units_per_output * (RESULTS_PS + edges * EDGE_PS),
+            false => 0.0,
+        };
+        tiles * (loads * load_ps + partial * element_ps + combine_ps + between_ps)
     }
 }
 
@@ -244,14 +266,20 @@ fn registers(problem: &Problem, access: Access, profile: &Profile) -> f64 {
     // Realigned rows are read in two vectors for each load.
     let vectors = if access.realigns_along() { 2.0 } else { 1.0 };
     let load = vector * (vectors * words(problem.input().bytes()) + second);
+    let ends = access.peeled || access.realigns_along();
+    let peeling = if ends { peeling as f64 } else { 0.0 };
+    if access.in_passes {
+        // Narrow elements are converted once, and both passes take what is converted.
+        let elements = access.outputs_in_flight as f64 * access.loads_in_flight as f64 * vector;
+        let held = words(problem.input().bytes().max(size_of::<f32>()));
+        return other as f64 + peeling + combined_words(problem, access) + elements * held;
+    }
     let accumulators = match access.direction {
         Direction::Along if operator.blockwise => 1.0,
         _ => vector,
     };
     let accumulator = words(operator.accumulator_bytes);
     let per_output = accumulators * accumulator + access.loads_in_flight as f64 * load;
-    let ends = access.peeled || access.realigns_along();
-    let peeling = if ends { peeling as f64 } else { 0.0 };
     let working = working as f64 * accumulator;
     other as f64 + peeling + working + access.outputs_in_flight as f64 * per_output
 }
@@ -286,6 +314,21 @@ fn element_ps(problem: &Problem, profile: &Profile) -> f64 {
     let beside = beside.into_iter().filter(|(applies, _)| *applies).map(|(_, ps)| ps as f64);
     plain_ps as f64 + beside.sum::<f64>()
 }
+
+/// Picoseconds that a multiprocessor takes for an element in two passes: as for a light operator,
+/// then as for one of a few fields, or for an exponential of which nothing is asked.
+fn passes_ps(problem: &Problem, profile: &Profile) -> f64 {
+    let second_ps = match problem.operator().element_cost.is_transcendental() {
+        true => profile.transcendental_ps as f64 * from_percent(EXPONENTIAL_PERCENT),
+        false => profile.medium_ps as f64,
+    };
+    let wide_ps = if problem.input().bytes() > size_of::<u32>() { profile.wide_ps } else { 0 };
+    profile.light_ps as f64 + second_ps + wide_ps as f64
+}
+
+/// The share of an exponential in what a transcendental operator takes for an element. On one H200,
+/// logsumexp of bf16 500,001 × 100 along axis 1 took 32.5 us in two passes and 40.5 in one.
+const EXPONENTIAL_PERCENT: u32 = 40;
 
 /// Picoseconds that a multiprocessor takes for the power of an element. The powers of a unit do not
 /// depend on each other, so no unit waits for them one by one.
@@ -338,11 +381,31 @@ fn extra_lines(problem: &Problem, device: &Device, access: Access, schedule: Sch
     (touched - filled).max(0.0) / plane
 }
 
+/// Words that the units of an output tile combine.
+fn combined_words(problem: &Problem, access: Access) -> f64 {
+    let bytes = match problem.operator().passes_bytes.filter(|_| access.in_passes) {
+        Some(bytes) => bytes,
+        None => accumulator_bytes(problem, access),
+    };
+    bytes.div_ceil(size_of::<u32>()) as f64
+}
+
 /// Combining within a cube.
 fn combine_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &Profile) -> f64 {
     let units = schedule.units_per_output().max(1);
     let fields = problem.operator().fields as f64;
     let step_ns = profile.shared_step_ns as f64;
+    // Planes put down what their lanes have combined, and each plane combines that once more.
+    if access.in_passes {
+        let words = combined_words(problem, access);
+        let in_plane = match (schedule, schedule.combine()) {
+            (_, None) => 0.0,
+            (Schedule::Plane { .. }, _) => PASSES,
+            (_, Some(Combine::Plane { .. })) => 2.0 * PASSES,
+            (_, Some(Combine::Shared)) => (f64::from(units.ilog2()) + 1.0) * words,
+        };
+        return in_plane * step_ns;
+    }
     let steps = match (schedule, schedule.combine()) {
         (_, None) => 0.0,
         (Schedule::Plane { .. }, _) => 1.0,
@@ -352,6 +415,19 @@ fn combine_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &P
     let realigned = if access.realigns_across() { profile.realign_ns as f64 * fields } else { 0.0 };
     steps * step_ns + realigned
 }
+
+/// Passes over elements that are held.
+const PASSES: f64 = 2.0;
+
+/// Picoseconds that a multiprocessor takes for what each unit does between two passes and after them.
+/// On one H200, var of f16 65,536 × 2048 along axis 1 took 72 us in planes of 8 loads, 80 in cubes of
+/// 64 units, 98 of 128 and 148 of 256, which have one load each.
+const RESULTS_PS: f64 = 40.0;
+
+/// Picoseconds that a multiprocessor takes for an element at the edge of a row in one of two passes.
+/// On one H200, logsumexp of bf16 500,001 × 100 along axis 1 took 42.0 us in peeled vectors of 8,
+/// and 32.5 in vectors of 4, which divide rows.
+const EDGE_PS: f64 = 100.0;
 
 /// Publishing and merging the partials of a split.
 fn merge_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &Profile) -> f64 {
@@ -428,9 +504,24 @@ fn locality_along(
     };
     let small_team = matches!(schedule, Schedule::Cube { .. })
         && schedule.units_per_output() <= device.plane_size_min;
-    let team = if small_team { from_percent(profile.small_team_percent) } else { 1.0 };
+    let narrow_team = access.in_passes
+        && access.loads_in_flight >= NARROW_LOADS
+        && access.vector * element == Access::WIDEST_STORE
+        && adjacent_bytes <= NARROW_BYTES;
+    let team = match (small_team, narrow_team) {
+        (true, _) => from_percent(profile.small_team_percent),
+        (_, true) => from_percent(NARROW_TEAM_PERCENT),
+        _ => 1.0,
+    };
     profile.efficiency_of_segment(segment.min(inner_bytes)) * team
 }
+
+/// The rate of lanes that hold their row in several wide loads of few neighbouring bytes: each load
+/// of a plane then touches a line of every second lane. On one H200, var of f32 5,079,670 × 32 along
+/// axis 1 took 168 us in two passes of 4 lanes, and 187 of 2; of 4,000,000 × 48, 194 and 223.
+const NARROW_TEAM_PERCENT: u32 = 88;
+const NARROW_LOADS: usize = 4;
+const NARROW_BYTES: usize = 32;
 
 /// Whether the inner dimensions of neighbouring outputs follow each other without a gap.
 fn rows_follow(problem: &Problem, inner_len: usize) -> bool {

@@ -180,7 +180,7 @@ fn model(problem: &Problem, device: &Device) -> Result<Plan, PlanError> {
         .into_iter()
         .map(|(outputs, loss)| (problem.reference(outputs, access.rows_aligned_to(), widest), loss))
         .collect();
-    let accesses = Accesses { widest: access, realigned: None };
+    let accesses = Accesses { widest: access, other: None };
     let mut plans: Vec<Plan> = Vec::new();
     let mut chosen: Option<Plan> = None;
     let mut refused = Vec::new();

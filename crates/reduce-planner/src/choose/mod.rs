@@ -7,6 +7,7 @@
 //! | Which way is the input read, in what vectors, with how much in flight? | `access.rs` |
 //! | When does a schedule apply, what size has it? | `unit.rs`, `plane.rs`, `cube.rs`, `split.rs` |
 //! | Which other sizes are compared with it? | `candidates.rs` |
+//! | Which plans hold all elements, for two passes? | `passes.rs` |
 //! | What changes if bits must not depend on the number of outputs? | `invariant.rs` |
 //! | What changes if bits must be the same on every device? | `reproducible.rs` |
 //! | What should a plan take? | `cost.rs` |
@@ -20,6 +21,7 @@ mod choice;
 mod cost;
 mod cube;
 pub(crate) mod invariant;
+mod passes;
 mod plane;
 mod reproducible;
 mod sizing;
@@ -43,7 +45,7 @@ use crate::{
         check::{check_beside, check_schedule},
         div_ceil,
     },
-    problem::Problem,
+    problem::{Direction, Problem},
     refusal::{Reason, Refusal},
 };
 
@@ -67,7 +69,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     }
     let search = Search::run(problem, device)?;
 
-    // 5. The fastest plan is taken.
+    // 6. The fastest plan is taken.
     let ranking = search.ranking(device);
     let mut ranked = ranking.iter().copied();
     let Some(Candidate { plan, estimate: best }) = ranked.next() else {
@@ -75,7 +77,7 @@ pub fn choose(problem: &Problem, device: &Device) -> Result<Choice, PlanError> {
     };
     let mut refused = search.refused;
 
-    // 6. All other schedules are refused because they are slower, even with their fastest plan.
+    // 7. All other schedules are refused because they are slower, even with their fastest plan.
     for kind in ScheduleKind::ALL.into_iter().filter(|&kind| kind != plan.schedule.kind()) {
         let has_kind = |other: &Candidate| other.plan.schedule.kind() == kind;
         if let Some(other) = ranked.clone().find(has_kind) {
@@ -136,6 +138,12 @@ impl Search {
         }
         let accesses = Accesses::of(problem, device);
         let mut search = Self::among(problem, device, accesses);
+        // 5. Operators with two passes are also compared where units hold all elements.
+        let costs = Costs::of(problem, device);
+        for plan in passes::plans(accesses.widest, problem, device) {
+            search.push(plan, true, &costs);
+        }
+        search.drop_refusals();
         for found in &mut search.found {
             found.candidate.plan.numerics = problem.numerics();
         }
@@ -153,11 +161,15 @@ impl Search {
         for plan in plans {
             search.push(plan, true, &costs);
         }
-        // A schedule that does not apply may do so with other numbers.
-        let has =
-            |kind| search.found.iter().any(|found| found.candidate.plan.schedule.kind() == kind);
-        search.refused.retain(|refusal| !has(refusal.kind));
+        search.drop_refusals();
         search
+    }
+
+    /// Drops the refusals of schedules that apply after all: with other numbers than the rules give.
+    fn drop_refusals(&mut self) {
+        let Self { found, refused } = self;
+        let has = |kind| found.iter().any(|found| found.candidate.plan.schedule.kind() == kind);
+        refused.retain(|refusal| !has(refusal.kind));
     }
 
     /// The plans of all schedules, which read the input in one of these ways.
@@ -276,12 +288,13 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
     }
 }
 
-/// The ways to read the input: in the widest vectors, and with rows realigned where that gives
-/// wider ones and may pay.
+/// The ways to read the input: in the widest vectors, and in another way that may pay.
 #[derive(Clone, Copy)]
 struct Accesses {
     widest: Access,
-    realigned: Option<Access>,
+    /// Across outputs, with rows realigned, where that gives wider vectors. Along the reduction, in
+    /// single elements, where vectors leave edges.
+    other: Option<Access>,
 }
 
 impl Accesses {
@@ -291,8 +304,12 @@ impl Accesses {
         let narrow = problem.input().bytes() <= device.tuning.realigned_narrow_bytes;
         let pays = problem.operator().fields == 1 || narrow;
         let widest = Access::widest(problem, device);
-        let realigned = if pays { widest.widened(problem, device) } else { None };
-        Self { widest, realigned }
+        let other = match problem.direction() {
+            Direction::Across if pays => widest.widened(problem, device),
+            Direction::Across => None,
+            Direction::Along => widest.without_edges(problem),
+        };
+        Self { widest, other }
     }
 }
 
@@ -300,7 +317,7 @@ impl Accesses {
 type Ruled = (Access, Plan);
 
 /// The plans with the numbers that the rules of one schedule give, or the reason against it. There
-/// are two if rows can be realigned.
+/// are two if rows can be read in another way.
 fn ruled(
     kind: ScheduleKind,
     problem: &Problem,
@@ -308,12 +325,16 @@ fn ruled(
     accesses: Accesses,
 ) -> Result<(Ruled, Option<Ruled>), Refusal> {
     let planned = |access| legal(kind, problem, device, access).map(|plan| (access, plan));
-    let in_cubes = matches!(kind, ScheduleKind::Cube | ScheduleKind::Split);
-    let realigned = accesses.realigned.filter(|_| in_cubes);
-    let realigned = realigned.and_then(|access| planned(access).ok());
-    match (planned(accesses.widest), realigned) {
-        (Ok(widest), realigned) => Ok((widest, realigned)),
-        (Err(_), Some(realigned)) => Ok((realigned, None)),
+    let applies = match kind {
+        ScheduleKind::Unit => false,
+        ScheduleKind::Plane => problem.direction() == Direction::Along,
+        ScheduleKind::Cube | ScheduleKind::Split => true,
+    };
+    let other = accesses.other.filter(|_| applies);
+    let other = other.and_then(|access| planned(access).ok());
+    match (planned(accesses.widest), other) {
+        (Ok(widest), other) => Ok((widest, other)),
+        (Err(_), Some(other)) => Ok((other, None)),
         (Err(refusal), None) => Err(refusal),
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn accesses(problem: &Problem, device: &Device) -> Accesses {
         true => Access::widest_up_to(device.load_bytes, false, problem, device),
         false => widest,
     };
-    Accesses { widest, realigned: None }
+    Accesses { widest, other: None }
 }
 
 /// The plans with the right number of lanes that are like those which a search `found`, each once.

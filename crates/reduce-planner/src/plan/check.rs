@@ -51,6 +51,7 @@ pub(crate) fn check_numbers(
     check_access(plan.access, problem, device)?;
     check_accumulators(plan.access, problem)?;
     check_outputs_in_flight(plan.access, plan.schedule, problem)?;
+    check_passes(plan, problem)?;
     check_schedule(plan, problem, device)
 }
 
@@ -258,6 +259,29 @@ pub(crate) fn check_outputs_in_flight(
         return Err(Illegal::SeveralOutputsTooLong { loads: per_output, in_flight });
     }
     Ok(())
+}
+
+/// Units that take elements in two passes hold all of them.
+pub(crate) fn check_passes(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
+    let Plan { access, schedule, .. } = *plan;
+    if !access.in_passes {
+        return Ok(());
+    }
+    let operator = problem.operator();
+    if operator.passes_bytes.is_none() || problem.is_by_position() {
+        return Err(Illegal::NoPasses);
+    }
+    let along = access.direction == Direction::Along;
+    if !along || access.realigned || schedule.kind() == ScheduleKind::Split {
+        return Err(Illegal::PassesAccess);
+    }
+    let loads = access.loads_per_output(problem);
+    let units = u64::from(schedule.units_per_output());
+    let in_flight = units.saturating_mul(access.loads_in_flight as u64);
+    match (1..=in_flight).contains(&loads) {
+        true => Ok(()),
+        false => Err(Illegal::PassesNotHeld { loads, in_flight }),
+    }
 }
 
 /// The numbers of the schedule are those that the kernels rely on, and fit the device.
@@ -475,6 +499,11 @@ pub(crate) fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
         (Schedule::Unit { .. } | Schedule::Plane { .. }, _) | (_, None) => 0,
         (_, Some(Combine::Plane { lanes })) => units.div_ceil(lanes.max(1)).saturating_mul(outputs),
         (_, Some(Combine::Shared)) => units.saturating_mul(outputs),
+    };
+    // Each pass combines in memory of its own, and gives the total to all units through more.
+    let slots = match plan.access.in_passes && slots > 0 {
+        true => slots.saturating_add(outputs).saturating_mul(2),
+        false => slots,
     };
     (slots as usize).saturating_mul(accumulator_bytes(problem, plan.access))
 }

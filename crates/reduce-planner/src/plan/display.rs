@@ -43,6 +43,9 @@ impl fmt::Display for Access {
         if self.outputs_in_flight != 1 {
             write!(f, " for each of {} {}s", self.outputs_in_flight, self.tile_name())?;
         }
+        if self.in_passes {
+            f.write_str(", held for two passes")?;
+        }
         Ok(())
     }
 }

@@ -49,12 +49,21 @@ pub struct Access {
     /// more than one where a unit takes several of their lanes.
     #[cfg_attr(feature = "serde", serde(default = "one", skip_serializing_if = "is_one"))]
     pub accumulators: usize,
+    /// Whether units hold all elements of an output and take them in two passes, such as the mean
+    /// and then the squared distances from it. All loads of an output are then in flight.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_false"))]
+    pub in_passes: bool,
 }
 
 /// The outputs in flight, and the accumulators, of plans that do not say.
 #[cfg(feature = "serde")]
 const fn one() -> usize {
     1
+}
+
+#[cfg(feature = "serde")]
+fn is_false(&flag: &bool) -> bool {
+    !flag
 }
 
 #[cfg(feature = "serde")]
@@ -269,6 +278,7 @@ impl Access {
             loads_in_flight: 1,
             outputs_in_flight: 1,
             accumulators: 1,
+            in_passes: false,
         }
     }
 
@@ -306,6 +316,12 @@ impl Access {
     #[must_use]
     pub const fn with_accumulators(self, accumulators: usize) -> Self {
         Self { accumulators, ..self }
+    }
+
+    /// The same with elements held and taken in two passes, or not.
+    #[must_use]
+    pub const fn with_in_passes(self, in_passes: bool) -> Self {
+        Self { in_passes, ..self }
     }
 
     /// Elements of the inner dimension: the innermost reduced one along the reduction, the

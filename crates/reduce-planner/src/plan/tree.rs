@@ -31,6 +31,8 @@ pub(crate) struct Tree {
     cubes: u32,
     /// Units that merge what several cubes leave.
     merging: u32,
+    /// Whether elements are taken in two passes.
+    in_passes: bool,
 }
 
 impl Tree {
@@ -54,6 +56,7 @@ impl Tree {
             lanes,
             cubes: schedule.cubes_per_output(),
             merging: plan.merging_units(),
+            in_passes: access.in_passes,
         }
     }
 }

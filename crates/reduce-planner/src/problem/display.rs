@@ -154,6 +154,7 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
         defined_on_empty,
         element_cost,
         blockwise,
+        passes_bytes,
         reproducible,
     } = *operator;
     // Names with other characters are quoted, so that they cannot look like the rest of the line.
@@ -178,6 +179,9 @@ fn write_operator(f: &mut fmt::Formatter<'_>, operator: &OperatorClass) -> fmt::
         if holds {
             write!(f, ", {property}")?;
         }
+    }
+    if let Some(bytes) = passes_bytes {
+        write!(f, ", two passes of {bytes} bytes")?;
     }
     f.write_str(")")
 }

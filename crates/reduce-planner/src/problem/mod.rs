@@ -81,6 +81,9 @@ pub struct OperatorClass {
     /// Whether units take the elements of several loads at once. Along the reduction, a unit then
     /// has one accumulator, and not one for each component of a load.
     pub blockwise: bool,
+    /// Bytes of the accumulators of both passes together, if units that hold all elements of an
+    /// output can take them in two passes.
+    pub passes_bytes: Option<usize>,
     /// What makes the bits of its results the same on every device, if anything does.
     pub reproducible: Reproducible,
 }
@@ -113,6 +116,7 @@ impl OperatorClass {
             defined_on_empty: true,
             element_cost: ElementCost::Plain,
             blockwise: false,
+            passes_bytes: None,
             reproducible: Reproducible::No,
         }
     }
@@ -152,6 +156,13 @@ impl OperatorClass {
     #[must_use]
     pub const fn exact(self) -> Self {
         Self { reproducible: Reproducible::Exact, ..self }
+    }
+
+    /// Units that hold all elements of an output can take them in two passes, whose accumulators
+    /// have so many bytes together.
+    #[must_use]
+    pub const fn in_passes(self, bytes: usize) -> Self {
+        Self { passes_bytes: Some(bytes), ..self }
     }
 
     /// Units take the elements of several loads at once.

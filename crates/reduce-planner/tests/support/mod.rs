@@ -85,6 +85,7 @@ pub(crate) fn operator(bytes: &mut Bytes<'_>) -> OperatorClass {
     }
     operator.blockwise = flags & 4 != 0;
     operator.defined_on_empty = flags & 8 == 0;
+    operator.passes_bytes = (flags & 16 != 0).then_some(operator.accumulator_bytes);
     operator
 }
 
@@ -290,7 +291,8 @@ pub(crate) fn plan(bytes: &mut Bytes<'_>) -> Plan {
         .with_peeled(bytes.flag())
         .with_realigned(bytes.once_in(4))
         .with_loads_in_flight(bytes.number() as usize)
-        .with_outputs_in_flight(if bytes.flag() { 1 } else { bytes.number() as usize });
+        .with_outputs_in_flight(if bytes.flag() { 1 } else { bytes.number() as usize })
+        .with_in_passes(bytes.once_in(4));
     let mut plan = Plan::new(access, schedule(bytes));
     if bytes.once_in(32) {
         plan.version = bytes.small();

@@ -25,7 +25,7 @@ use crate::{
         launched::{Kernel, Launches, Noted, dimensions},
         reduce::{
             PreparedReduction,
-            dispatch::team,
+            dispatch::{sure_loads, team},
             request::{ReduceRequest, SecondRequest, StatedReduction},
         },
         segments::{
@@ -35,9 +35,10 @@ use crate::{
         types::{applied_type, check_apply_types, check_arithmetic, word_count},
     },
     kernels::{
-        application::{ApplySpec, Hold},
+        application::ApplySpec,
         args::{ApplicationTypes, KernelTypesArg, Stores},
         geometry::CompanionAccess,
+        held::Hold,
         pairwise::needs_chains,
         team::Team,
     },
@@ -601,13 +602,12 @@ fn hold(plan: &AppliedPlan, applied: &AppliedProblem) -> Hold {
     let &AppliedPlan::Held { plan, in_shared, cubes_per_output } = plan else {
         return Hold::Nothing;
     };
-    let units = u64::from(plan.schedule.units_per_output()) * u64::from(cubes_per_output);
-    let held = units * (plan.access.loads_in_flight + in_shared) as u64;
-    let all = plan.access.loads_per_output(problem) == held;
-    let along = plan.access.direction == Direction::Along;
-    let whole = all && !(plan.access.peeled && along);
-    let (by_cubes, second_again) = (cubes_per_output > 1, applied.second_is_shared());
-    Hold::Elements { in_shared, whole, by_cubes, second_again }
+    Hold::Elements {
+        in_shared,
+        sure: sure_loads(&plan, cubes_per_output, problem),
+        by_cubes: cubes_per_output > 1,
+        second_again: applied.second_is_shared(),
+    }
 }
 
 /// The words in which the cubes of a plan publish their accumulators of so many fields.

@@ -13,7 +13,7 @@ use crate::{
         scratch::{Stream, Words, partials, words},
         types::word_count,
     },
-    kernels::{pairwise::needs_chains, team::Team},
+    kernels::{held::Hold, pairwise::needs_chains, team::Team},
     operator::OperatorRef,
 };
 
@@ -21,6 +21,7 @@ use crate::{
 #[derive(Debug)]
 pub(crate) struct Dispatch {
     pub(super) plan: Plan,
+    pub(super) hold: Hold,
     pub(super) team: Team,
     pub(super) grid: [u32; 3],
     pub(super) address: AddressType,
@@ -106,6 +107,7 @@ impl Dispatch {
         let wide = check_limits(problem, device, stored as u64)?;
         Ok(Self {
             plan,
+            hold: hold(&plan, problem),
             team: team(&plan, device),
             grid: spread(plan.cubes(problem), false)?,
             address: if wide { AddressType::U64 } else { AddressType::U32 },
@@ -152,6 +154,32 @@ impl Scratch {
             }
         }
     }
+}
+
+/// How units hold the elements of an output of this plan.
+fn hold(plan: &Plan, problem: &Problem) -> Hold {
+    match plan.access.in_passes {
+        true => Hold::Elements {
+            in_shared: 0,
+            sure: sure_loads(plan, 1, problem),
+            by_cubes: false,
+            second_again: false,
+        },
+        false => Hold::Nothing,
+    }
+}
+
+/// How many loads of an output tile all units of so many cubes have. Of an inner dimension that is
+/// peeled, the last load may be missing.
+pub(crate) fn sure_loads(plan: &Plan, cubes: u32, problem: &Problem) -> usize {
+    let loads = plan.access.loads_per_output(problem);
+    let peeled = plan.access.peeled && plan.access.direction == Direction::Along;
+    let sure = match peeled {
+        true if problem.reduced().len() > 1 => 0,
+        true => loads.saturating_sub(1),
+        false => loads,
+    };
+    (sure / (u64::from(plan.schedule.units_per_output()) * u64::from(cubes))) as usize
 }
 
 /// The team of a plan's first launch.

@@ -58,10 +58,10 @@ impl Generated<'_> {
     /// Calls `each` with every kernel. `in_vectors` says whether results are stored as vectors.
     pub(super) fn list(&self, in_vectors: bool, each: &mut dyn FnMut(Kernel)) {
         let Self { operator, dispatch, .. } = *self;
-        let Dispatch { plan, team, address, ref merging, .. } = *dispatch;
+        let Dispatch { plan, hold, team, address, ref merging, .. } = *dispatch;
         let access = plan.access;
         let mut reads = |name, in_vectors| {
-            let kernel = (self.types(in_vectors), operator, address, access, team);
+            let kernel = (self.types(in_vectors), operator, address, hold, access, team);
             let dims = (dimensions(self.problem()), second_access(self.problem(), access));
             each(Kernel::new(name, (kernel, dims)));
         };
@@ -147,7 +147,7 @@ impl ReductionLaunch<'_> {
 
     fn single_pass(&self, in_vectors: bool) {
         let Generated { client, operator, dispatch, .. } = self.kernels;
-        let Dispatch { plan, team, grid, address, .. } = *dispatch;
+        let Dispatch { plan, hold, team, grid, address, .. } = *dispatch;
         // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found
         // that every vector load is aligned and inside its inner dimension. Those of realigned rows
         // start at or before an element of the row; only the last of a tile may reach beyond the
@@ -164,6 +164,7 @@ impl ReductionLaunch<'_> {
                 self.target(in_vectors),
                 geometry(self.problem(), &plan),
                 self.parameters(),
+                hold,
                 plan.access,
                 team,
                 operator,

@@ -210,6 +210,8 @@ impl ReduceRequest<'_> {
             Wanted::Partials => {
                 // The accumulator of no elements is the identity.
                 class.defined_on_empty = true;
+                // Two passes leave no accumulator.
+                class.passes_bytes = None;
                 let words = word_count(&signature.fields[..operator.fields]);
                 (Some(words), &[ElementType::U32][..])
             }

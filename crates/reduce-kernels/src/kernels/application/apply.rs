@@ -4,10 +4,9 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    ApplySpec, Hold,
+    ApplySpec,
     applier::{Applier, OutputPlace, output_place},
     converted::converted,
-    held::Held,
     in_segments::{InSegments, inside_of_segments},
     operands::{OperandStarts, edge_operands, load_operands, operand_starts},
 };
@@ -17,6 +16,7 @@ use crate::{
         args::CompanionSlices,
         companion::{components_inside, tile_offset},
         geometry::{CompanionAccess, strided},
+        held::{Held, Hold, second_of_load},
         load::{AtEnd, Edge, Loaded, edge_slots, load_edge},
         realign::moved_together,
         share::Share,
@@ -200,23 +200,6 @@ fn store_further<E: Float>(
                 elements[at + component * companion.inner] = value.extract(component);
             }
         }
-    }
-}
-
-/// The elements of the second input that go with load number `nth`, if there is one. A load past
-/// the end repeats load `other`.
-#[cube]
-pub(super) fn second_of_load(
-    share: &Share<'_>,
-    nth: usize,
-    other: usize,
-) -> ComptimeOption<Vector<Stored2, Wide>> {
-    if comptime![share.input.second_access == CompanionAccess::None] {
-        ComptimeOption::new_None()
-    } else {
-        // The elements of the input, which are held, are not used: compilers drop their loads.
-        let last = share.geometry.loads_per_tile - 1;
-        load_inside(share, nth, clamp_max(other, last), AtEnd::Never).second
     }
 }
 

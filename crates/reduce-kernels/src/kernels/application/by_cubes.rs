@@ -12,12 +12,7 @@
 use cubecl::prelude::*;
 use reduce_planner::Direction;
 
-use super::{
-    ApplySpec, Hold,
-    applier::applier_of,
-    held::{held_total, hold_loads},
-    store_and_apply,
-};
+use super::{ApplySpec, applier::applier_of, store_and_apply};
 use crate::{
     kernels::{
         args::{
@@ -25,6 +20,7 @@ use crate::{
             output_of,
         },
         geometry::{Companion, Geometry},
+        held::{Hold, held_total, hold_loads},
         partials::{Published, merging_team, nth_to_begin, outputs_per_tile},
         reducer::Reducer,
         share::{Share, share_among_cubes},

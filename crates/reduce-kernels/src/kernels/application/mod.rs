@@ -1,17 +1,15 @@
 //! Reductions whose results are applied to their own elements.
 //!
 //! A team makes the results of its tile, its members share them, and each member applies them to
-//! the elements that it has read: from where it has [held] them, or by reading them again. Several
+//! the elements that it has read: from where it has [held](super::held) them, or by reading them again. Several
 //! cubes may hold a tile [together](by_cubes). Elements of [segments] have the results of theirs.
 
 mod applier;
 mod apply;
 mod by_cubes;
 mod converted;
-mod held;
 mod in_segments;
 mod operands;
-mod passes;
 mod segments;
 
 use cubecl::prelude::*;
@@ -20,8 +18,6 @@ use reduce_planner::{Access, Direction};
 use self::{
     applier::{Applier, applier_of},
     apply::apply_to_share,
-    held::{Held, held_total, hold_loads},
-    passes::results_in_passes,
 };
 use super::{
     args::{
@@ -30,6 +26,7 @@ use super::{
     },
     companion::tile_offset,
     geometry::{Companion, CompanionAccess, Geometry, locate},
+    held::{Held, Hold, held_total, hold_loads, results_in_passes},
     reducer::Reducer,
     share::{Share, share_among_cubes},
     team::{Team, UnitPlace, place},
@@ -61,48 +58,6 @@ pub(crate) struct ApplySpec {
     /// begin anywhere. Units that hold elements side by side, as lanes of a plane, exchange those
     /// that belong to one vector.
     pub(crate) moves_back: bool,
-}
-
-/// Where units hold the elements of their tile between the reduction and the application.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Hold {
-    /// Nowhere: they are read again.
-    Nothing,
-    /// As many loads as are in flight in registers, and this many more in shared memory.
-    Elements {
-        /// Loads of a unit in shared memory, a multiple of those in flight.
-        in_shared: usize,
-        /// Whether all loads of all units exist.
-        whole: bool,
-        /// Whether several cubes share each tile.
-        by_cubes: bool,
-        /// Whether elements of the second input are read again each time, because slices share
-        /// them.
-        second_again: bool,
-    },
-}
-
-impl Hold {
-    fn is_whole(self) -> bool {
-        matches!(self, Hold::Elements { whole: true, .. })
-    }
-
-    /// Whether units keep elements converted. Those of tiles in shared memory and of tiles that
-    /// cubes share leave the registers to other loads.
-    fn is_converted(self) -> bool {
-        matches!(self, Hold::Elements { in_shared: 0, by_cubes: false, .. })
-    }
-
-    fn reads_second_again(self) -> bool {
-        matches!(self, Hold::Elements { second_again: true, .. })
-    }
-
-    fn in_shared(self) -> usize {
-        match self {
-            Hold::Nothing => 0,
-            Hold::Elements { in_shared, .. } => in_shared,
-        }
-    }
 }
 
 /// Each team reduces one tile and applies the results to its elements. `results` is bound if the

@@ -52,10 +52,14 @@ impl Edges {
 
     /// Whether the row has all components of the load with this number.
     pub(super) fn is_whole(&self, number: usize, #[comptime] spec: ScanSpec) -> bool {
-        let vector = comptime![spec.access.vector];
-        let begins = number * vector >= self.lead;
-        let ends = (number + 1) * vector <= self.lead + self.len;
-        begins && ends
+        if comptime![spec.access.peeled] {
+            let vector = comptime![spec.access.vector];
+            let begins = number * vector >= self.lead;
+            let ends = (number + 1) * vector <= self.lead + self.len;
+            begins && ends
+        } else {
+            true.runtime()
+        }
     }
 
     /// The components of the load with this number, which exists.

@@ -12,13 +12,14 @@ use crate::{
         load::Loaded,
         reducer::Reducer,
     },
-    operator::{Accumulator, OperatorRef, Results, Single, Wide, Width},
+    operator::{Accumulator, In, OperatorRef, Results, RunsRef, Single, Wide, Width, run},
 };
 
 /// Stores the results of a chunk.
 ///
 /// Elements are pushed a second time: an accumulator for each element, to be merged with what lies
 /// before, would take the registers of several fields and a merge, which costs more than a push.
+/// Some operators have the results of neighbouring elements together ([`run()`]).
 #[cube]
 pub(super) fn store_results<N: Width>(
     results: &mut Output,
@@ -98,7 +99,25 @@ fn results_along(
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> (Results<Wide>, Accumulator<Single>) {
-    if comptime![is_long(reducer.operator)] {
+    if comptime![reducer.operator.0.runs.is_some()] {
+        let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+        let mut after = before;
+        let mut one_by_one = true;
+        if part.edges.is_whole(number, comptime![part.spec]) {
+            let (of_run, behind, fits) = results_of_run(before, loaded, number, part, reducer);
+            if fits {
+                all = of_run;
+                after = behind;
+                one_by_one = false;
+            }
+        }
+        if one_by_one {
+            let (of_components, behind) = results_in_loop(before, loaded, number, part, reducer);
+            all = of_components;
+            after = behind;
+        }
+        (all, after)
+    } else if comptime![is_long(reducer.operator)] {
         results_in_loop(before, loaded, number, part, reducer)
     } else if comptime![part.spec.access.peeled] {
         let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
@@ -145,6 +164,40 @@ fn results_of_vector(
         running = pushed;
     }
     (all, running)
+}
+
+/// The results of all components of a load together, what lies before the next load, and whether
+/// both are right.
+#[cube]
+fn results_of_run(
+    before: Accumulator<Single>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> (Results<Wide>, Accumulator<Single>, bool) {
+    let vector = comptime![part.spec.access.vector];
+    let first = part.count_before(number);
+    let runs = comptime![RunsRef(reducer.operator)];
+    let mut values = Vector::<In, Wide>::empty();
+    #[unroll]
+    for nth in 0..vector {
+        let component = comptime![component_of(nth, part.spec)];
+        values.insert(nth, In::cast_from(loaded.value.extract(component)));
+    }
+    let (of_run, after, fits) = run(runs, before, values, first, reducer.parameters);
+    let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+    #[unroll]
+    for nth in 0..vector {
+        let component = comptime![component_of(nth, part.spec) as u32].runtime();
+        let result = if comptime![part.spec.exclusive && nth == 0] {
+            reducer.finish::<Single>(before, first)
+        } else {
+            of_run.component(comptime![if part.spec.exclusive { nth - 1 } else { nth }])
+        };
+        all = all.with_component(component, result);
+    }
+    (all, after, fits)
 }
 
 /// The results of those components of a load that the row has.

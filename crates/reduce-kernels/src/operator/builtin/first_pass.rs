@@ -1,5 +1,5 @@
-//! Operators of the first of two passes. They ask nothing about NaN: a NaN shows in the second
-//! pass.
+//! Operators of one of two passes. Those of a first pass ask nothing about NaN: a NaN shows in the
+//! second pass.
 
 use cubecl::prelude::*;
 
@@ -18,6 +18,14 @@ pub struct Largest;
 /// The largest number among the elements, and their sum.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct LargestAndTotal;
+
+/// The sum of the elements, and the largest magnitude among those that are numbers.
+#[derive(Clone, Copy, Debug)]
+pub struct TotalAndMagnitude;
+
+/// The sum of the elements, and that of their squares.
+#[derive(Clone, Copy, Debug)]
+pub struct TotalAndSquares;
 
 /// The largest magnitude among the elements that are numbers.
 #[derive(Clone, Copy, Debug)]
@@ -111,6 +119,86 @@ impl Operator for LargestAndTotal {
 }
 
 block_of_pushes!(LargestAndTotal: Two);
+
+/// An operator of two fields: the sum of the elements, and what `$take` makes of the second field
+/// and an element. `$join` merges second fields.
+macro_rules! total_and {
+    ($operator:ident, $name:literal, $take:expr, $join:expr) => {
+        #[cube]
+        impl Operator for $operator {
+            type Inputs = One;
+            type Fields = Two;
+            type Results = Two;
+
+            const NAME: &'static str = $name;
+            const DEFINED_ON_EMPTY: bool = true;
+            const TYPES: TypeRule = rules::floating;
+            const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+            const DEFINITION: &'static Definition<Self> = crate::defined!($operator);
+
+            fn identity<N: Size>() -> Pair<A, B, N> {
+                Pair::new(Vector::from_int(0), Vector::from_int(0))
+            }
+
+            fn push<N: Size>(
+                accumulator: Pair<A, B, N>,
+                value: Vector<In, N>,
+                _position: Position,
+                _parameters: &Parameters,
+            ) -> Pair<A, B, N> {
+                let second = Vector::<B, N>::cast_from(value);
+                Pair::new(
+                    accumulator.first + Vector::cast_from(value),
+                    $take(accumulator.second, second),
+                )
+            }
+
+            fn merge<N: Size>(
+                left: Pair<A, B, N>,
+                right: Pair<A, B, N>,
+                _parameters: &Parameters,
+            ) -> Pair<A, B, N> {
+                Pair::new(left.first + right.first, $join(left.second, right.second))
+            }
+
+            fn finish<N: Size>(
+                accumulator: Pair<A, B, N>,
+                _count: usize,
+                _parameters: &Parameters,
+            ) -> Pair<Out, Out2, N> {
+                Pair::new(
+                    Vector::cast_from(accumulator.first),
+                    Vector::cast_from(accumulator.second),
+                )
+            }
+        }
+
+        block_of_pushes!($operator: Two);
+    };
+}
+
+total_and!(TotalAndMagnitude, "total_and_magnitude", larger_magnitude::<N>, larger::<N>);
+total_and!(TotalAndSquares, "total_and_squares", with_square::<N>, both::<N>);
+
+#[cube]
+fn larger_magnitude<N: Size>(most: Vector<B, N>, value: Vector<B, N>) -> Vector<B, N> {
+    max(most, value.abs())
+}
+
+#[cube]
+fn larger<N: Size>(left: Vector<B, N>, right: Vector<B, N>) -> Vector<B, N> {
+    max(left, right)
+}
+
+#[cube]
+fn with_square<N: Size>(squares: Vector<B, N>, value: Vector<B, N>) -> Vector<B, N> {
+    squares + value * value
+}
+
+#[cube]
+fn both<N: Size>(left: Vector<B, N>, right: Vector<B, N>) -> Vector<B, N> {
+    left + right
+}
 
 derived!(LargestMagnitude: One -> One = Largest, "largest_magnitude", rules::floating,
     before element);

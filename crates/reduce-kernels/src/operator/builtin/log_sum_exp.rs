@@ -11,11 +11,12 @@ use super::{
 };
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, One, Operator, Out,
-    Out2, Out3, Pair, Parameters, Passes, Position, ResultsOf, Three, Triple, Two, TypeRule, Value,
+    Out2, Out3, Pair, Parameters, Passes, Position, ResultsOf, Running, Runs, Single, Three,
+    Triple, Two, TypeRule, Value,
     block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
-    math::{exp, exp_of_negative, has_nan_bits, ln},
+    math::{exp, exp_of_negative, has_nan_bits, ln, ln_of_moderate},
     parameters::none,
     rules,
 };
@@ -59,6 +60,8 @@ impl Operator for LogSumExp {
     const TRANSCENDENTAL: bool = true;
     const NATIVE_MATH: bool = false;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+    const PASSES: Option<Passes<Self>> = Some(Passes::of());
+    const RUNS: Option<Runs<Self>> = Some(Runs::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(LogSumExp);
 
     /// The maximum starts at the smallest finite value. Its difference from an element of `-inf` is
@@ -158,6 +161,39 @@ impl Blockwise for LogSumExp {
         let is_nan = has_nan_bits::<A, N>(sum + share);
         let added = ScaledSum::<N> { max: most, sum: total.sum * share + sum };
         (fields::<N>(added), is_nan.not())
+    }
+}
+
+/// All exponentials are taken of differences from the largest element of all, so each element costs
+/// one, and a logarithm.
+#[cube]
+impl Running for LogSumExp {
+    /// Refuses vectors with NaN or `inf`, those that follow one, and those whose first sum nearly
+    /// vanishes beside the largest element.
+    fn run<W: Size>(
+        before: Pair<A, B, Single>,
+        values: Vector<In, W>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> (Value<Out, W>, Pair<A, B, Single>, bool) {
+        let total = scaled_sum::<Single>(before);
+        let values = Vector::<A, W>::cast_from(values);
+        let most = max(total.max, fold::<Most, A, Single, W>(values));
+        let from = spread::<A, Single, W>(most);
+        let shares = exp_of_negative::<A, W>(values - from);
+        let mut sum = (total.sum * exp_of_negative::<A, Single>(total.max - most)).extract(0usize);
+        let mut sums = Vector::<A, W>::empty();
+        #[unroll]
+        for nth in 0..W::value() {
+            sum += shares.extract(nth);
+            sums.insert(nth, sum);
+        }
+        let least = constant::<A>(2f32.powi(-60), 2f64.powi(-900));
+        let most_finite = A::max_value();
+        let fits = sums.extract(0usize) > least && sum < most_finite;
+        let results = Vector::<Out, W>::cast_from(from + ln_of_moderate::<A, W>(sums));
+        let after = ScaledSum::<Single> { max: most, sum: Vector::new(sum) };
+        (Value::new(results), fields::<Single>(after), fits)
     }
 }
 
@@ -337,21 +373,22 @@ macro_rules! sums_in_passes {
         impl InPasses for $operator {
             type First = Largest;
             type Second = Sum;
+            type Between = One;
 
             fn after_first<N: Size>(
                 first: Value<A, N>,
                 _count: usize,
                 _parameters: &Parameters,
-            ) -> Vector<A, N> {
-                first.value
+            ) -> Value<A, N> {
+                first
             }
 
             fn between<N: Size>(
                 value: Vector<In, N>,
-                first: Vector<A, N>,
+                after: Value<A, N>,
                 _parameters: &Parameters,
             ) -> Vector<In, N> {
-                $operator::exponential::<N>(value - Vector::cast_from(first))
+                $operator::exponential::<N>(value - Vector::cast_from(after.value))
             }
 
             fn finish_passes<N: Size>(
@@ -368,6 +405,43 @@ macro_rules! sums_in_passes {
     };
 }
 
+/// The maximum, then the sum of exponentials of differences from it.
+#[cube]
+impl InPasses for LogSumExp {
+    type First = Largest;
+    type Second = Sum;
+    type Between = One;
+
+    /// Differences from a maximum that is infinite would be NaN. From the finite number beside it,
+    /// they are infinite, and their exponentials are 0 or infinite.
+    fn after_first<N: Size>(
+        first: Value<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Value<A, N> {
+        let least = Vector::new(A::min_value());
+        Value::new(clamp(first.value, least, Vector::new(A::max_value())))
+    }
+
+    fn between<N: Size>(
+        value: Vector<In, N>,
+        after: Value<A, N>,
+        _parameters: &Parameters,
+    ) -> Vector<In, N> {
+        exp_of_negative::<In, N>(value - Vector::cast_from(after.value))
+    }
+
+    fn finish_passes<N: Size>(
+        first: Value<A, N>,
+        second: Value<A, N>,
+        count: usize,
+        parameters: &Parameters,
+    ) -> Value<Out, N> {
+        let total = ScaledSum::<N> { max: first.value, sum: second.value };
+        LogSumExp::finish::<N>(fields::<N>(total), count, parameters)
+    }
+}
+
 sums_in_passes!(SoftmaxSums);
 sums_in_passes!(LogSoftmaxSums);
 
@@ -376,21 +450,22 @@ sums_in_passes!(LogSoftmaxSums);
 impl InPasses for SoftmaxSumsAndTotal {
     type First = LargestAndTotal;
     type Second = Sum;
+    type Between = One;
 
     fn after_first<N: Size>(
         first: Pair<A, B, N>,
         _count: usize,
         _parameters: &Parameters,
-    ) -> Vector<A, N> {
-        first.first
+    ) -> Value<A, N> {
+        Value::new(first.first)
     }
 
     fn between<N: Size>(
         value: Vector<In, N>,
-        first: Vector<A, N>,
+        after: Value<A, N>,
         parameters: &Parameters,
     ) -> Vector<In, N> {
-        SoftmaxSums::between::<N>(value, first, parameters)
+        SoftmaxSums::between::<N>(value, after, parameters)
     }
 
     fn finish_passes<N: Size>(

@@ -5,8 +5,8 @@ use cubecl::prelude::*;
 use super::{Sum, SumSquares, extrema::greater, first_pass::LargestMagnitude};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter,
-    One, Operator, Out, Pair, ParameterRule, Parameters, Position, Reproducible, ResultsOf, Three,
-    Triple, Two, TypeRule, Value,
+    One, Operator, Out, Pair, ParameterRule, Parameters, Passes, Position, Reproducible, ResultsOf,
+    Three, Triple, Two, TypeRule, Value,
     block::{Add, Most, all, fold, spread},
     derived::{block_of_pushes, derived},
     element_wise::{constant, is_nan, magnitude},
@@ -190,6 +190,7 @@ impl Operator for NormL2 {
     const TYPES: TypeRule = rules::floating;
     const PAIRWISE: bool = true;
     const BLOCKS: Option<Blocks<Self>> = Some(Blocks::of());
+    const PASSES: Option<Passes<Self>> = Some(Passes::of());
     const DEFINITION: &'static Definition<Self> = crate::defined!(NormL2);
 
     fn identity<N: Size>() -> Triple<A, B, C, N> {
@@ -331,21 +332,22 @@ macro_rules! norm_in_passes {
         impl InPasses for $operator {
             type First = LargestMagnitude;
             type Second = SumSquares;
+            type Between = One;
 
             fn after_first<N: Size>(
                 first: Value<A, N>,
                 _count: usize,
                 _parameters: &Parameters,
-            ) -> Vector<A, N> {
-                first.value
+            ) -> Value<A, N> {
+                Value::new(factor_of::<N>(first.value))
             }
 
             fn between<N: Size>(
                 value: Vector<In, N>,
-                first: Vector<A, N>,
+                after: Value<A, N>,
                 _parameters: &Parameters,
             ) -> Vector<In, N> {
-                value * Vector::cast_from(factor_of::<N>(first))
+                value * Vector::cast_from(after.value)
             }
 
             fn finish_passes<N: Size>(
@@ -363,6 +365,19 @@ macro_rules! norm_in_passes {
     };
 }
 
+#[cube]
+impl NormL2 {
+    /// The norm is the result.
+    fn of_norm<N: Size>(
+        norm: Vector<A, N>,
+        _count: usize,
+        _parameters: &Parameters,
+    ) -> Vector<A, N> {
+        norm
+    }
+}
+
+norm_in_passes!(NormL2);
 norm_in_passes!(RmsReciprocal);
 norm_in_passes!(NormL2Reciprocal);
 

@@ -28,13 +28,21 @@
 //! those of 1e-30 do not vanish in f32. There are only five scales, so two accumulators almost
 //! always have the same one. The rare cases stand behind one branch: a first element, a change of
 //! scale, a move of the origin.
+//!
+//! Units that hold their elements take them in [two passes](InPasses) with two fields each, which
+//! asks nothing.
 
 use cubecl::prelude::*;
 
-use super::{Sum, SumSquares, norm::hypotenuse};
+use super::{
+    Sum, SumSquares,
+    first_pass::{TotalAndMagnitude, TotalAndSquares},
+    norm::hypotenuse,
+};
 use crate::operator::{
-    A, AccumulatorOf, Block, Blocks, Blockwise, Five, In, InPasses, InvalidParameter, One,
-    Operator, Out, Out2, Pair, Parameters, Position, Quint, ResultsOf, Two, TypeRule, Value,
+    A, AccumulatorOf, B, Block, Blocks, Blockwise, Five, In, InPasses, InvalidParameter, One,
+    Operator, Out, Out2, Pair, Parameters, Position, Quint, ResultsOf, Running, Single, Two,
+    TypeRule, Value,
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
@@ -567,15 +575,17 @@ fn corrected<E: Float, N: Size>(
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let zero = Vector::from_int(0);
+    let one = Vector::from_int(1);
     let correction = Vector::new(parameters.get::<E>(0usize));
-    let excess = accumulator.sum * (accumulator.sum / count);
+    // Divisions take long where rows are short. Those by counts are the same for all rows.
+    let excess = accumulator.sum * (accumulator.sum * (one / count));
     let squares = max(accumulator.squares - excess, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.squares)
         .vec_and(count.not_equal(&zero))
         // On some backends 0 / 0 is not NaN.
         .vec_and(squares.not_equal(&zero).or(count.greater_than(&correction)));
-    select_many(defined, squares / max(count - correction, zero), nan)
+    select_many(defined, squares * (one / max(count - correction, zero)), nan)
 }
 
 #[cube]
@@ -585,9 +595,11 @@ fn variance<E: Float, N: Size>(
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let scaled = corrected::<E, N>(accumulator, count, parameters);
-    // A compiler may combine the divisions into one by the square of the scale. The square of the
-    // coarsest scale underflows to 0, and 0 / 0 would be NaN, so the select keeps a variance of 0.
-    let variance = scaled / accumulator.scale / accumulator.scale;
+    // A compiler may combine the products into one with the square of the scale's reciprocal. That
+    // of the coarsest scale overflows, and its product with 0 would be NaN, so the select keeps a
+    // variance of 0.
+    let back = Vector::from_int(1) / accumulator.scale;
+    let variance = scaled * back * back;
     select_many(scaled.equal(&Vector::from_int(0)), scaled, variance)
 }
 
@@ -605,7 +617,9 @@ fn deviation<E: Float, N: Size>(
 fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
     let defined = is_finite::<E, N>(accumulator.squares)
         .vec_and(accumulator.count.not_equal(&Vector::from_int(0)));
-    let mean = (accumulator.origin + accumulator.sum / accumulator.count) / accumulator.scale;
+    let one = Vector::from_int(1);
+    let mean =
+        (accumulator.origin + accumulator.sum * (one / accumulator.count)) / accumulator.scale;
     select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
 
@@ -705,7 +719,7 @@ fn count_of<N: Size>(count: usize) -> Vector<A, N> {
 }
 
 derived!(Var: Five -> One = SpreadOfAll, "var", rules::floating,
-with |operator| correction(operator.correction),
+with |operator| correction(operator.correction), in passes, in runs,
 finish results);
 
 #[cube]
@@ -715,13 +729,19 @@ impl Var {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        let total = moments::<N>(accumulator);
-        let count = count_of::<N>(count);
+        Var::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+    }
+
+    fn of_moments<N: Size>(
+        total: Moments<A, N>,
+        count: Vector<A, N>,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
         Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
     }
 }
 derived!(Std: Five -> One = SpreadOfAll, "std", rules::floating,
-with |operator| correction(operator.correction),
+with |operator| correction(operator.correction), in passes, in runs,
 finish results);
 
 #[cube]
@@ -731,13 +751,19 @@ impl Std {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        let total = moments::<N>(accumulator);
-        let count = count_of::<N>(count);
+        Std::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+    }
+
+    fn of_moments<N: Size>(
+        total: Moments<A, N>,
+        count: Vector<A, N>,
+        parameters: &Parameters,
+    ) -> ResultsOf<One, N> {
         Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
     }
 }
 derived!(MeanVar: Five -> Two = SpreadOfAll, "mean_var", rules::floating,
-with |operator| correction(operator.correction),
+with |operator| correction(operator.correction), in passes, in runs,
 finish results);
 
 #[cube]
@@ -747,14 +773,167 @@ impl MeanVar {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<Two, N> {
-        let total = moments::<N>(accumulator);
-        let count = count_of::<N>(count);
+        MeanVar::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+    }
+
+    fn of_moments<N: Size>(
+        total: Moments<A, N>,
+        count: Vector<A, N>,
+        parameters: &Parameters,
+    ) -> ResultsOf<Two, N> {
         Pair::new(
             Vector::cast_from(mean::<A, N>(total)),
             Vector::cast_from(variance::<A, N>(total, count, parameters)),
         )
     }
 }
+
+/// Two passes: the sum and the largest magnitude, then the scaled distances from the mean and their
+/// squares. The mean is rounded, so the sum of the distances is not quite 0, as from any origin.
+macro_rules! distances_in_passes {
+    ($operator:ident: $results:ident) => {
+        #[cube]
+        impl InPasses for $operator {
+            type First = TotalAndMagnitude;
+            type Second = TotalAndSquares;
+            type Between = Two;
+
+            fn after_first<N: Size>(
+                first: Pair<A, B, N>,
+                count: usize,
+                _parameters: &Parameters,
+            ) -> Pair<A, B, N> {
+                origin_and_scale::<N>(first, count)
+            }
+
+            fn between<N: Size>(
+                value: Vector<In, N>,
+                after: Pair<A, B, N>,
+                _parameters: &Parameters,
+            ) -> Vector<In, N> {
+                let scaled = value * Vector::cast_from(after.second);
+                scaled - Vector::cast_from(after.first)
+            }
+
+            fn finish_passes<N: Size>(
+                first: Pair<A, B, N>,
+                second: Pair<A, B, N>,
+                count: usize,
+                parameters: &Parameters,
+            ) -> ResultsOf<$results, N> {
+                let after = origin_and_scale::<N>(first, count);
+                let total = Moments::<A, N>::new(
+                    count_of::<N>(count),
+                    after.first,
+                    second.first,
+                    Vector::cast_from(second.second),
+                    Vector::cast_from(after.second),
+                );
+                $operator::of_moments::<N>(total, total.count, parameters)
+            }
+        }
+    };
+}
+
+distances_in_passes!(Var: One);
+distances_in_passes!(Std: One);
+distances_in_passes!(MeanVar: Two);
+
+/// The moments at each of neighbouring elements: sums of distances from an origin that they share,
+/// which moves to the mean before them if it is far from it.
+macro_rules! moments_in_runs {
+    ($operator:ident: $results:ident) => {
+        #[cube]
+        impl Running for $operator {
+            /// Refuses the first elements of all, scales other than 1, distances out of range, and
+            /// elements among which an origin has become far from the mean.
+            fn run<W: Size>(
+                before: AccumulatorOf<Five, Single>,
+                values: Vector<In, W>,
+                count: usize,
+                parameters: &Parameters,
+            ) -> (ResultsOf<$results, W>, AccumulatorOf<Five, Single>, bool) {
+                let total = moments::<Single>(before);
+                let (each, after, fits) =
+                    moments_at_each::<A, W>(total, Vector::cast_from(values), count);
+                // The count of the results is that of each component, which the moments hold.
+                let count = each.count;
+                let results = $operator::of_moments::<W>(each, count, parameters);
+                (results, fields::<Single>(after), fits)
+            }
+        }
+    };
+}
+
+moments_in_runs!(Var: One);
+moments_in_runs!(Std: One);
+moments_in_runs!(MeanVar: Two);
+
+/// The moments of the elements up to each component, and of all of them, behind `count` elements
+/// with these moments. Also whether they can do with the scale and the origin.
+#[cube]
+fn moments_at_each<E: Float, W: Size>(
+    before: Moments<E, Single>,
+    values: Vector<E, W>,
+    count: usize,
+) -> (Moments<E, W>, Moments<E, Single>, bool) {
+    let one = E::from_int(1);
+    let half = Vector::new(E::new(0.5));
+    let mut total = before;
+    let moves = (total.sum * total.sum).greater_than(&(half * total.count * total.squares));
+    if any::<Single>(moves) {
+        total = moved::<E, Single>(total, moves, false);
+    }
+    let first = E::cast_from(count);
+    let origin = Vector::<E, W>::new(total.origin.extract(0usize));
+    let distances = values - origin;
+    let mut sum = total.sum.extract(0usize);
+    let mut squares = total.squares.extract(0usize);
+    let (mut counts, mut sums, mut all_squares) =
+        (Vector::<E, W>::empty(), Vector::<E, W>::empty(), Vector::<E, W>::empty());
+    #[unroll]
+    for nth in 0..W::value() {
+        let distance = distances.extract(nth);
+        sum += distance;
+        squares += distance * distance;
+        counts.insert(nth, first + E::from_int(comptime![nth as i64 + 1]));
+        sums.insert(nth, sum);
+        all_squares.insert(nth, squares);
+    }
+    let scale = total.scale.extract(0usize);
+    let width = W::value().comptime();
+    let last = counts.extract(comptime![width - 1]);
+    let near = sum * sum <= last * squares * E::new(NEAR);
+    let fits = scale == one && squares < most_squares::<E>() && squares > least_squares::<E>();
+    let each = Moments::<E, W>::new(counts, origin, sums, all_squares, Vector::<E, W>::new(scale));
+    let after = Moments::<E, Single>::new(
+        Vector::new(last),
+        total.origin,
+        Vector::new(sum),
+        Vector::new(squares),
+        total.scale,
+    );
+    (each, after, fits && near)
+}
+
+/// The largest share of a sum of squared distances that is due to the origin, in a run.
+const NEAR: f32 = 0.875;
+
+/// The scaled mean and the scale, from the sum of the elements and the largest magnitude.
+#[cube]
+fn origin_and_scale<N: Size>(first: Pair<A, B, N>, count: usize) -> Pair<A, B, N> {
+    let zero = Vector::<A, N>::from_int(0);
+    let total = first.first;
+    let most = Vector::<A, N>::cast_from(first.second);
+    let scale = scale_of::<A, N>(most);
+    // The sum of large elements of one sign may be infinite. The largest of them is then as good an
+    // origin as any. Of both signs, it may be NaN, and no origin is far.
+    let share = Vector::from_int(1) / count_of::<N>(count);
+    let mean = clamp(total * share, zero - most, most);
+    let mean = select_many(is_nan::<A, N>(total), zero, mean);
+    Pair::new(mean * scale, Vector::cast_from(scale))
+}
+
 derived!(NanVar: Five -> One = SpreadOfNumbers, "nanvar", rules::floating,
 with |operator| correction(operator.correction),
 finish results);
@@ -826,25 +1005,26 @@ impl MeanRstd {
 impl InPasses for MeanRstd {
     type First = Sum;
     type Second = SumSquares;
+    type Between = One;
 
     fn after_first<N: Size>(
         first: Value<A, N>,
         count: usize,
         _parameters: &Parameters,
-    ) -> Vector<A, N> {
+    ) -> Value<A, N> {
         // Divisions are off by some units on some backends, and equal elements have no distance
         // from their mean.
         let count = count_of::<N>(count);
         let mean = first.value / count;
-        mean + fma(Vector::from_int(0) - mean, count, first.value) / count
+        Value::new(mean + fma(Vector::from_int(0) - mean, count, first.value) / count)
     }
 
     fn between<N: Size>(
         value: Vector<In, N>,
-        first: Vector<A, N>,
+        after: Value<A, N>,
         _parameters: &Parameters,
     ) -> Vector<In, N> {
-        value - Vector::cast_from(first)
+        value - Vector::cast_from(after.value)
     }
 
     fn finish_passes<N: Size>(
@@ -861,7 +1041,7 @@ impl InPasses for MeanRstd {
         // Distances from a mean that is not finite are NaN, but drivers of Vulkan may take the
         // hypotenuse of NaN and a number to be the number.
         let nan = Vector::new(nan_or_lowest::<A>());
-        let mean = MeanRstd::after_first::<N>(first, count, parameters);
+        let mean = MeanRstd::after_first::<N>(first, count, parameters).value;
         let reciprocal = select_many(is_finite::<A, N>(mean), reciprocal, nan);
         Pair::new(Vector::cast_from(mean), Vector::cast_from(reciprocal))
     }

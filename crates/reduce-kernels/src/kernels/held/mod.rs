@@ -1,21 +1,69 @@
-//! Tiles whose elements are held between the reduction and the application.
+//! Tiles whose elements are held: for a second pass over them, or until the results are applied to
+//! them.
+
+mod passes;
 
 use cubecl::prelude::*;
 
-use super::Hold;
-use crate::{
-    kernels::{
-        accumulate::{load_inside, take_loads},
-        combine::combine_vectors,
-        load::{AtEnd, Loaded},
-        reducer::Reducer,
-        share::Share,
-        single_pass::taken,
-        team::Team,
-        total::{combine_team, has_edges, with_edges},
-    },
-    operator::{Accumulator, In, Real, Slice, Stored, Wide, Width},
+pub(super) use self::passes::results_in_passes;
+
+use super::{
+    accumulate::{load_inside, take_loads, taken},
+    combine::combine_vectors,
+    geometry::CompanionAccess,
+    load::{AtEnd, Loaded, load},
+    reducer::Reducer,
+    share::Share,
+    team::Team,
+    total::{combine_team, has_edges, with_edges},
 };
+use crate::operator::{Accumulator, In, Real, Slice, Stored, Stored2, Wide, Width};
+
+/// Where units hold the elements of their tile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Hold {
+    /// Nowhere: they are read again.
+    Nothing,
+    /// As many loads as are in flight in registers, and this many more in shared memory.
+    Elements {
+        /// Loads of a unit in shared memory, a multiple of those in flight.
+        in_shared: usize,
+        /// Loads of each unit that exist in all units. They are its first ones.
+        sure: usize,
+        /// Whether several cubes share each tile.
+        by_cubes: bool,
+        /// Whether elements of the second input are read again each time, because slices share
+        /// them.
+        second_again: bool,
+    },
+}
+
+impl Hold {
+    /// How many of so many loads of each unit exist in all units.
+    fn sure(self, loads: usize) -> usize {
+        match self {
+            Hold::Nothing => 0,
+            Hold::Elements { sure, .. } => sure.min(loads),
+        }
+    }
+
+    /// Whether units keep elements converted. Those of tiles in shared memory and of tiles that
+    /// cubes share leave the registers to other loads.
+    fn is_converted(self) -> bool {
+        matches!(self, Hold::Elements { in_shared: 0, by_cubes: false, .. })
+    }
+
+    fn reads_second_again(self) -> bool {
+        matches!(self, Hold::Elements { second_again: true, .. })
+    }
+
+    pub(super) fn in_shared(self) -> usize {
+        match self {
+            Hold::Nothing => 0,
+            Hold::Elements { in_shared, .. } => in_shared,
+        }
+    }
+}
 
 /// The loads that a unit holds. Those in shared memory come after those in registers, and each unit
 /// has places of its own.
@@ -99,14 +147,20 @@ pub(super) fn hold_loads(
 ) -> Held {
     let mut loads = Sequence::<Loaded>::new();
     let mut values = Sequence::<Vector<In, Wide>>::new();
-    // All loads are issued before the first is used, and nothing asks whether they exist: a load
-    // that does not exist repeats another, and `valid` says so when its elements are pushed.
+    // All loads are issued before the first is used. A load that does not exist repeats another, and
+    // `valid` says so when its elements are pushed. Of most loads it is known that they exist.
     if comptime![hold != Hold::Nothing] {
+        let in_flight = comptime![share.access.loads_in_flight];
         // A unit without loads repeats those of another.
         let other = clamp_max(share.first, share.geometry.loads_per_tile - 1);
         #[unroll]
-        for k in 0..comptime![share.access.loads_in_flight] {
-            let loaded = load_inside(share, share.first + k * share.stride, other, AtEnd::Never);
+        for k in 0..in_flight {
+            let nth = share.first + k * share.stride;
+            let loaded = if comptime![k < hold.sure(in_flight)] {
+                surely_valid(load(share, nth, AtEnd::Never))
+            } else {
+                load_inside(share, nth, other, AtEnd::Never)
+            };
             if comptime![hold.is_converted()] {
                 values.push(Vector::cast_from(loaded.value));
             }
@@ -124,6 +178,17 @@ pub(super) fn hold_loads(
         ComptimeOption::new_None()
     };
     Held { loads, values, kept, hold, units }
+}
+
+/// A load that is known to exist.
+#[cube]
+fn surely_valid(loaded: Loaded) -> Loaded {
+    Loaded {
+        value: loaded.value,
+        second: loaded.second,
+        position: loaded.position,
+        valid: true.runtime(),
+    }
 }
 
 /// The accumulator of the loads that a unit holds, of which it stores those that follow the ones in
@@ -179,4 +244,21 @@ pub(super) fn held_total<N: Width>(
         vectors
     };
     combine_team::<N>(of_unit, share.unknown_zero(), reducer)
+}
+
+/// The elements of the second input that go with load number `nth`, if there is one. A load past
+/// the end repeats load `other`.
+#[cube]
+pub(super) fn second_of_load(
+    share: &Share<'_>,
+    nth: usize,
+    other: usize,
+) -> ComptimeOption<Vector<Stored2, Wide>> {
+    if comptime![share.input.second_access == CompanionAccess::None] {
+        ComptimeOption::new_None()
+    } else {
+        // The elements of the input, which are held, are not used: compilers drop their loads.
+        let last = share.geometry.loads_per_tile - 1;
+        load_inside(share, nth, clamp_max(other, last), AtEnd::Never).second
+    }
 }

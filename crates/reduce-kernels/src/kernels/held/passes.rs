@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{applier::output_place, apply::second_of_load, held::Held};
+use super::{Held, second_of_load};
 use crate::{
     kernels::{
         accumulate::load_inside,
@@ -14,9 +14,9 @@ use crate::{
         total::{combine_team, has_edges},
     },
     operator::{
-        A, Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
+        Accumulator, AccumulatorTypes, Block, BlockTraits, Columns, In, OperatorRef, Parameters,
         PassWidth, PassesRef, Position, Results, Single, Stored2, Wide, after_first, between,
-        block::spread, element_of, finish_passes, one_input, push, push_block, two_inputs,
+        element_of, finish_passes, one_input, push, push_block, two_inputs,
     },
 };
 
@@ -38,7 +38,7 @@ fn operator_of(passes: PassesRef, pass: Pass) -> OperatorRef {
 /// The results of a tile, in all members of its team. It may contain barriers, so every unit of the
 /// cube must call it. `N` is [`Single`] along, and [`Wide`] across.
 #[cube]
-pub(super) fn results_in_passes<N: PassWidth>(
+pub(in crate::kernels) fn results_in_passes<N: PassWidth>(
     held: &Held,
     share: &Share<'_>,
     reducer: &Reducer<'_>,
@@ -46,7 +46,7 @@ pub(super) fn results_in_passes<N: PassWidth>(
     let passes = comptime![PassesRef(reducer.operator)];
     let parameters = reducer.parameters;
     let count = share.geometry.reduction_len;
-    let nothing = Vector::<A, N>::from_int(0);
+    let nothing = Accumulator::<N>::none();
     let first = total_of_pass::<N>(held, nothing, share, reducer, Pass::First);
     let after = after_first::<N>(passes, first, count, parameters);
     let second = total_of_pass::<N>(held, after, share, reducer, Pass::Second);
@@ -57,23 +57,24 @@ pub(super) fn results_in_passes<N: PassWidth>(
 #[cube]
 fn total_of_pass<N: PassWidth>(
     held: &Held,
-    first: Vector<A, N>,
+    after: Accumulator<N>,
     share: &Share<'_>,
     reducer: &Reducer<'_>,
     #[comptime] pass: Pass,
 ) -> Accumulator<N> {
     let passes = comptime![PassesRef(reducer.operator)];
     let reducer = reducer.with_operator(comptime![operator_of(passes, pass)]);
-    let of_unit = accumulate_pass::<N>(held, first, share, &reducer, passes, pass);
+    let of_unit = accumulate_pass::<N>(held, after, share, &reducer, passes, pass);
     everywhere::<N>(of_unit, share.unknown_zero(), share.place, &reducer)
 }
 
-/// The accumulator of the elements of one unit. The first pass stores those that are held in shared
+/// The accumulator of the elements of one unit, where the second pass needs what comes `after` the
+/// first. The first pass stores those that are held in shared
 /// memory.
 #[cube]
 fn accumulate_pass<N: PassWidth>(
     held: &Held,
-    first: Vector<A, N>,
+    after: Accumulator<N>,
     share: &Share<'_>,
     reducer: &Reducer<'_>,
     #[comptime] passes: PassesRef,
@@ -96,9 +97,10 @@ fn accumulate_pass<N: PassWidth>(
     }
     // Passes take blocks that are never refused, so nothing reads elements again. Where all loads
     // of all units exist, nothing asks whether they do.
-    let whole = comptime![held.hold.is_whole()];
+    let held_loads = comptime![access.loads_in_flight + held.hold.in_shared()];
+    let whole = comptime![held.hold.sure(held_loads) == held_loads];
     let traits = comptime![BlockTraits { whole, ascending: false, starts: false }];
-    let block = block_of::<N>(&held.loads, &values, first, parameters, traits, passes, pass);
+    let block = block_of::<N>(&held.loads, &values, after, parameters, traits, passes, pass);
     let (pushed, _) = push_block::<N>(operator, reducer.identity::<N>(), &block, parameters);
     let mut total = pushed;
     if comptime![held.hold.in_shared() > 0] {
@@ -116,13 +118,17 @@ fn accumulate_pass<N: PassWidth>(
                             kept[held.place(&turn, k)] = loaded.value;
                             loads.push(loaded);
                         }
-                        // Operators of a second pass need no positions.
-                        Pass::Second => loads.push(Loaded {
-                            value: kept[held.place(&turn, k)],
-                            second: second_of_load(share, nth, turn.first),
-                            position: Position { start: 0usize, step: 0usize },
-                            valid: output_place(share, nth).exists,
-                        }),
+                        // Operators of a second pass need no positions. Compilers drop a load
+                        // whose elements are not used.
+                        Pass::Second => {
+                            let again = load_inside(share, nth, turn.first, AtEnd::Never);
+                            loads.push(Loaded {
+                                value: kept[held.place(&turn, k)],
+                                second: again.second,
+                                position: Position { start: 0usize, step: 0usize },
+                                valid: again.valid,
+                            });
+                        }
                     }
                 }
                 let mut values = Sequence::<Vector<In, Wide>>::new();
@@ -132,7 +138,7 @@ fn accumulate_pass<N: PassWidth>(
                     let value = Vector::cast_from(loaded.value);
                     values.push(element::<Wide, Wide>(value, loaded.second, parameters, passes));
                 }
-                let block = block_of::<N>(&loads, &values, first, parameters, traits, passes, pass);
+                let block = block_of::<N>(&loads, &values, after, parameters, traits, passes, pass);
                 let (pushed, _) = push_block::<N>(operator, total, &block, parameters);
                 total = pushed;
             }
@@ -153,7 +159,7 @@ fn accumulate_pass<N: PassWidth>(
                     passes,
                 );
                 let value = if comptime![pass == Pass::Second] {
-                    between::<N>(passes, value, first, parameters)
+                    between::<N>(passes, value, after, parameters)
                 } else {
                     value
                 };
@@ -188,20 +194,20 @@ fn element<N: PassWidth, W: Size>(
 fn block_of<N: PassWidth>(
     loads: &Sequence<Loaded>,
     values: &Sequence<Vector<In, Wide>>,
-    first: Vector<A, N>,
+    after: Accumulator<N>,
     parameters: &Parameters,
     #[comptime] traits: BlockTraits,
     #[comptime] passes: PassesRef,
     #[comptime] pass: Pass,
 ) -> Block<Wide> {
     let mut block = Block::<Wide>::new(traits);
-    let first = spread::<A, N, Wide>(first);
+    let after = after.spread::<Wide>();
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
         let value = *values.index(k);
         let value = if comptime![pass == Pass::Second] {
-            between::<Wide>(passes, value, first, parameters)
+            between::<Wide>(passes, value, after, parameters)
         } else {
             value
         };
