@@ -78,8 +78,12 @@ fn plans_on_the_h200() {
         // Few outputs: split until every multiprocessor has two cubes, but no further than leaves
         // a block of loads for each unit.
         (problem(&[1 << 28], &[0]), along(4, false), split(264, 512, 1, PLANE)),
-        // Of long rows, four times as many.
-        (problem(&[1 << 30], &[0]), along(4, false), split(1056, 512, 1, PLANE)),
+        // Of long rows, eight times as many, with more loads in flight.
+        (
+            problem(&[1 << 30], &[0]),
+            along(4, false).with_loads_in_flight(8),
+            split(2112, 512, 1, PLANE),
+        ),
         (problem(&[16, 1 << 22], &[1]), along(4, false), split(16, 512, 1, PLANE)),
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
         // Rows: a cube each where they are long, a few lanes each where they are short, a unit each

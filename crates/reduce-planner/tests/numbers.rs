@@ -32,7 +32,7 @@ fn another_tuning_gives_another_plan() {
     let cubes = |plan: Plan| plan.schedule.cubes_per_output();
     assert_eq!(cubes(plan(&all, |_| ())), 264);
     assert_eq!(cubes(plan(&all, |tuning| tuning.split_cubes_per_multiprocessor = 3)), 396);
-    assert_eq!(cubes(plan(&all, |tuning| tuning.split_long_rounds = 100)), 1056);
+    assert_eq!(cubes(plan(&all, |tuning| tuning.split_long_rounds = 100)), 2112);
     let two_launches = plan(&all, |tuning| tuning.published_bytes = 100);
     assert!(
         matches!(two_launches.schedule, Schedule::Split { merge: Merge::SecondLaunch { .. }, .. }),

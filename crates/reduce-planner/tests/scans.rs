@@ -109,21 +109,22 @@ fn lanes_exchange_elements_of_long_merges() {
     assert!(plan.transposes(&exponential), "{plan}");
     assert_eq!(
         plan.to_string(),
-        "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \
-         along the reduction, 8 loads in flight"
-    );
-    // Two results take more memory, which leaves fewer rows.
-    let spread = OperatorClass::new("mean_var", 20).fields(5).blockwise();
-    let two = results(spread, &[ElementType::F32; 2]);
-    assert_eq!(
-        chosen(&two, &device).to_string(),
-        "scan by a plane: 32 units per output in planes of 32, 2 outputs per cube; vectors of 4 \
-         along the reduction, 8 loads in flight"
+        "scan by a plane: 32 units per output in planes of 32, 1 output per cube; vectors of 4 \
+         along the reduction, 4 loads in flight"
     );
     let plain = rows(SUM);
     assert!(!plan.transposes(&plain));
-    // 128 units with 8 vectors of 16 bytes, and one vector in eight left out, as input and results.
-    let vectors = 128 * 8 * 9 / 8;
+    assert_eq!(chosen(&plain, &device).kind(), ScheduleKind::Cube);
+    // Two results take longer to store than a row's chunks take to wait for.
+    let spread = OperatorClass::new("max_with_index", 8).fields(2).positional().blockwise();
+    let two = results(spread, &[ElementType::F32, ElementType::U32]);
+    assert_eq!(
+        chosen(&two, &device).to_string(),
+        "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \
+         along the reduction, 4 loads in flight"
+    );
+    // 32 units with 4 vectors of 16 bytes, and one vector in eight left out, as input and results.
+    let vectors = 32 * 4 * 9 / 8;
     let bytes = 2 * 16 * vectors;
     let mut small = Device::h200();
     (small.shared_memory_bytes, small.most_shared_memory_bytes) = (bytes - 1, bytes - 1);

@@ -318,7 +318,8 @@ pub(crate) fn every_plan(client: &Client) {
 /// A plan for peeled rows along the reduction, with these rows realigned. Other plans have none.
 fn realigned(plan: AppliedPlan) -> Option<AppliedPlan> {
     let of = |access: Access| {
-        let moved = access.with_peeled(false).with_realigned(true);
+        // Rows that are held for two passes are read as they lie.
+        let moved = access.with_in_passes(false).with_peeled(false).with_realigned(true);
         (access.direction == Direction::Along && access.peeled).then_some(moved)
     };
     let planned = |plan: Plan| Some(Plan::new(of(plan.access)?, plan.schedule));

@@ -183,7 +183,9 @@ fn every_schedule_of<O: Checked>(client: &Client) {
         shape[axis] = extent;
         let one = TensorDescription::row_major(element, shape);
         let problem = reduce(O::operator(), &one).over(case.axes.as_slice()).problem().unwrap();
-        let plans = widest_plans(&problem, &device);
+        // Two passes leave no accumulator.
+        let mut plans = widest_plans(&problem, &device);
+        plans.retain(|plan| !plan.access.in_passes);
         assert!(plans.len() > 1, "{}: {} plans fit {case:?}", O::NAME, plans.len());
         for plan in plans {
             let (ends, plan) = (ends.clone(), Some(plan));

@@ -1,6 +1,6 @@
 //! How the input is read: the direction, the length of vectors, and how much is in flight.
 
-use super::sizing::{FEW_FIELDS, cubes_wanted, row};
+use super::sizing::{FEW_FIELDS, cubes_wanted, is_long, row};
 use crate::{
     device::Device,
     element::ElementType,
@@ -220,7 +220,12 @@ impl Access {
                 let most = bytes / (self.vector * problem.input().bytes());
                 self.loads_in_flight.min(most.max(1))
             }
-            (ScheduleKind::Split, _) => self.for_split(problem, device).loads_in_flight,
+            (ScheduleKind::Split, _) => {
+                let split = self.for_split(problem, device).loads_in_flight;
+                let long = self.direction == Direction::Along
+                    && is_long(problem, device, schedule.cubes_per_output());
+                if long { split.max(LONG_SPLIT_LOADS) } else { split }
+            }
             _ => self.loads_in_flight,
         };
         // Where a unit takes many loads, narrow elements that wait to be converted do too. var of
@@ -283,6 +288,9 @@ fn vector_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> usize 
         Direction::Along => widest,
     }
 }
+
+/// Loads in flight where several cubes share very long rows.
+const LONG_SPLIT_LOADS: usize = 8;
 
 /// Single elements in flight: a trial in CUDA C++ took 72.8 us for sums of f32 7777 × 9999 along
 /// axis 1 with 8 of them in cubes of 512 units, and 73.5 with 4, on one H200.

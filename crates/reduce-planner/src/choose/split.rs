@@ -6,7 +6,7 @@
 use super::{
     cost::rows_share_lines,
     cube::{self, Block, Sharing},
-    sizing::{cubes_wanted, floor_power_of_two, units_limit},
+    sizing::{cubes_wanted, floor_power_of_two, long_waves, units_limit},
 };
 use crate::{
     device::Device,
@@ -87,13 +87,10 @@ fn waves(problem: &Problem, device: &Device, access: Access, block: &Block, resi
     let loads = access.loads_per_output(problem).saturating_mul(outputs);
     let per_round = residing * u64::from(block.units()) * access.loads_in_flight as u64;
     match loads / per_round.max(1) >= device.tuning.split_long_rounds {
-        true => LONG_WAVES,
+        true => long_waves(problem),
         false => 1,
     }
 }
-
-/// Waves of the cubes of very long rows. 16 of them took as long as 4.
-const LONG_WAVES: u64 = 4;
 
 /// The cubes of a block of outputs: as many as wanted, if each unit has its loads in flight.
 ///

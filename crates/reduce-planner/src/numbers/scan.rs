@@ -15,13 +15,14 @@ pub struct ScanTuning {
     pub unit_loads_without_planes: u32,
     /// Loads in flight of a unit that has a vector of columns alone.
     pub unit_loads_across: u32,
-    /// Most loads of a row for each lane of a plane that scans it alone. Sums of f32 65536 × 1024
-    /// took 142 us in planes whose lanes have 8 loads, and 137 in cubes of 64 units with 4; maxima
-    /// with their positions 343 and 236.
-    pub plane_loads: u32,
-    /// The same of operators that merge many fields or take exponentials. Logarithms of sums of
-    /// exponentials of f32 65536 × 1024 took 188 us in planes whose lanes have 8 loads, and 229 in
+    /// Most loads of a row for each lane of a plane that scans it alone, and loads in flight of a
+    /// lane. Sums of f32 65536 × 1024 took 142 us in planes whose lanes have 8 loads, and 137 in
     /// cubes of 64 units with 4.
+    pub plane_loads: u32,
+    /// Most loads of a row for each lane where operators merge many fields, take exponentials, or
+    /// have several results. Of f32 65536 × 1024, logarithms of sums of exponentials took 140 us with
+    /// 4 of 8 loads in flight and a plane in each cube, 148 with 2 planes, and 151 with 8 loads and 4
+    /// planes; maxima with their positions 218 us in planes, and 231 in cubes of 64 units.
     pub plane_loads_of_long_functions: u32,
     /// Units of a cube whose units or planes do not share rows.
     pub independent_units_per_cube: u32,

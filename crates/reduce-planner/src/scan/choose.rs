@@ -262,8 +262,9 @@ fn by_planes(
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
     let loads = row_loads(access, problem);
-    // Lanes that exchange elements merge less, the more of them each has.
-    let most_loads = match has_long_functions(problem) {
+    // Planes need no barrier, which pays where chunks take long.
+    let exchanges = has_long_functions(problem);
+    let most_loads = match exchanges || problem.problem().results().len() > 1 {
         true => tuning.plane_loads_of_long_functions,
         false => tuning.plane_loads,
     };
@@ -278,17 +279,14 @@ fn by_planes(
         return Err(ScanReason::TooLong { loads, most: plane * each });
     }
     let lanes = narrow_power_of_two(loads.min(plane).next_power_of_two().min(plane));
-    let access = with_loads(access, div_ceil(loads, lanes.into()), most_loads);
-    let units = tuning.independent_units_per_cube.min(device.max_units_per_cube);
+    let access = with_loads(access, div_ceil(loads, lanes.into()), tuning.plane_loads);
+    // Lanes that exchange elements do so through shared memory, of which small cubes have the most.
+    let units = match exchanges {
+        true => device.plane_size_min,
+        false => tuning.independent_units_per_cube.min(device.max_units_per_cube),
+    };
     let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
-    let mut plan = ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes });
-    // Fewer rows until the elements that lanes exchange fit shared memory.
-    while let Err(Illegal::SharedMemory { .. }) = plan.obeys_rules(problem, device)
-        && plan.units_per_cube() > device.plane_size_min
-    {
-        plan.outputs_per_cube /= 2;
-    }
-    Ok(plan)
+    Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
 }
 
 /// The units of a cube for each row, or for neighbouring vectors of columns.

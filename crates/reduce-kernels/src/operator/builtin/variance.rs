@@ -46,6 +46,7 @@ use crate::operator::{
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
+    math::reciprocal,
     not_negative, rules,
 };
 
@@ -575,17 +576,16 @@ fn corrected<E: Float, N: Size>(
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let zero = Vector::from_int(0);
-    let one = Vector::from_int(1);
     let correction = Vector::new(parameters.get::<E>(0usize));
-    // Divisions take long where rows are short. Those by counts are the same for all rows.
-    let excess = accumulator.sum * (accumulator.sum * (one / count));
+    // Divisions take long where rows are short, and for each element of a scan.
+    let excess = accumulator.sum * (accumulator.sum * reciprocal::<E, N>(count));
     let squares = max(accumulator.squares - excess, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.squares)
         .vec_and(count.not_equal(&zero))
         // On some backends 0 / 0 is not NaN.
         .vec_and(squares.not_equal(&zero).or(count.greater_than(&correction)));
-    select_many(defined, squares * (one / max(count - correction, zero)), nan)
+    select_many(defined, squares * reciprocal::<E, N>(max(count - correction, zero)), nan)
 }
 
 #[cube]
@@ -900,12 +900,14 @@ fn moments_at_each<E: Float, W: Size>(
         sums.insert(nth, sum);
         all_squares.insert(nth, squares);
     }
-    let scale = total.scale.extract(0usize);
     let width = W::value().comptime();
     let last = counts.extract(comptime![width - 1]);
     let near = sum * sum <= last * squares * E::new(NEAR);
-    let fits = scale == one && squares < most_squares::<E>() && squares > least_squares::<E>();
-    let each = Moments::<E, W>::new(counts, origin, sums, all_squares, Vector::<E, W>::new(scale));
+    let fits = total.scale.extract(0usize) == one
+        && squares < most_squares::<E>()
+        && squares > least_squares::<E>();
+    // The scale is 1 wherever the results have a meaning, and compilers leave it out.
+    let each = Moments::<E, W>::new(counts, origin, sums, all_squares, Vector::from_int(1));
     let after = Moments::<E, Single>::new(
         Vector::new(last),
         total.origin,
@@ -928,7 +930,7 @@ fn origin_and_scale<N: Size>(first: Pair<A, B, N>, count: usize) -> Pair<A, B, N
     let scale = scale_of::<A, N>(most);
     // The sum of large elements of one sign may be infinite. The largest of them is then as good an
     // origin as any. Of both signs, it may be NaN, and no origin is far.
-    let share = Vector::from_int(1) / count_of::<N>(count);
+    let share = reciprocal::<A, N>(count_of::<N>(count));
     let mean = clamp(total * share, zero - most, most);
     let mean = select_many(is_nan::<A, N>(total), zero, mean);
     Pair::new(mean * scale, Vector::cast_from(scale))
