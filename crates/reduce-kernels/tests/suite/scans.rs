@@ -719,7 +719,7 @@ pub(crate) fn elements_taken_apart(client: &Client) {
         1 => 200.0 + (nth % 7) as f32,
         2 => 1e4 * (nth % 3) as f32,
         _ => {
-            if nth % 2 == 0 {
+            if nth.is_multiple_of(2) {
                 -200.0
             } else {
                 300.0
