@@ -84,6 +84,11 @@ fn plans_on_the_h200() {
             along(4, false).with_loads_in_flight(8),
             split(2112, 512, 1, PLANE),
         ),
+        (
+            problem(&[5, 1 << 28], &[1]),
+            along(4, false).with_loads_in_flight(8),
+            split(422, 512, 1, PLANE),
+        ),
         (problem(&[16, 1 << 22], &[1]), along(4, false), split(16, 512, 1, PLANE)),
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
         // Rows: a cube each where they are long, a few lanes each where they are short, a unit each

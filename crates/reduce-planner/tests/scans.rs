@@ -116,8 +116,8 @@ fn lanes_exchange_elements_of_long_merges() {
     assert!(!plan.transposes(&plain));
     assert_eq!(chosen(&plain, &device).kind(), ScheduleKind::Cube);
     // Two results take longer to store than a row's chunks take to wait for.
-    let spread = OperatorClass::new("max_with_index", 8).fields(2).positional().blockwise();
-    let two = results(spread, &[ElementType::F32, ElementType::U32]);
+    let positioned = OperatorClass::new("max_with_index", 8).fields(2).positional().blockwise();
+    let two = results(positioned, &[ElementType::F32, ElementType::U32]);
     assert_eq!(
         chosen(&two, &device).to_string(),
         "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \

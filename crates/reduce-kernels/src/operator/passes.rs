@@ -33,7 +33,7 @@ use super::{
 #[cube]
 pub trait InPasses: Operator<Inputs = One> {
     /// The operator of the first pass. It takes blocks, refuses none, and its merge is commutative
-    /// to the last bit. It has no parameters.
+    /// to the last bit. It has no parameters, and no more fields than this operator.
     type First: Operator<Inputs = One>;
     /// The operator of the second pass, like the first.
     type Second: Operator<Inputs = One>;

@@ -234,6 +234,16 @@ pub(crate) fn extreme_magnitudes(client: &Client) {
     assert_close(&var, Std::naive(&exact)[0].powi(2), 1e-5, "variance near the end of the range");
     let equal: Vec<f32> = results(client, Var { correction: 0.0 }, &[1e34; 50], &[50], &[0], None);
     assert_eq!(equal, [0.0], "equal elements do not vary, whatever their size");
+    for n in [164, 188, 776] {
+        for plan in every_plan::<Var>(client, &[n], &[0]) {
+            let of = |correction: f64| -> f32 {
+                let data = vec![1.501_561_5f32; n];
+                results(client, Var { correction }, &data, &[n], &[0], Some(plan))[0]
+            };
+            assert_eq!(of(0.0), 0.0, "{n} equal elements, {plan}");
+            assert!(of(n as f64).is_nan(), "nothing divided by nothing, {plan}");
+        }
+    }
     // Large among small.
     let mut data = vec![1e-30f32; n];
     data[n / 2] = 1e25;

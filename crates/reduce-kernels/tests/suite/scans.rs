@@ -699,6 +699,26 @@ pub(crate) fn not_numbers(client: &Client) {
             assert!(if nth > 517 { sum == expected } else { sum.is_nan() }, "{nth}: {sum}");
         }
     }
+    // Operators that take neighbouring elements together stop at the first that is not finite.
+    let (means, variances) = cummean_var(client, &x, 0, 0.0).unwrap();
+    for (found, expected) in
+        [(logcumsumexp(client, &x, 0).unwrap(), None), (means, Some(1.0)), (variances, Some(0.0))]
+    {
+        for (nth, value) in read::<f32>(client, &found, 1036).into_iter().enumerate() {
+            let expected = expected.unwrap_or_else(|| 1.0 + ((nth + 1) as f32).ln());
+            let right = (value - expected).abs() <= 2e-6 * expected;
+            assert!(if nth < 517 { right } else { value.is_nan() }, "{nth}: {value}");
+        }
+    }
+    let logarithms = scan(LogSumExp, &x).reverse().run(client).unwrap();
+    for (nth, value) in read::<f32>(client, &logarithms, 1036).into_iter().enumerate() {
+        let right = match nth {
+            ..518 => value.is_nan(),
+            518..701 => value == f32::INFINITY,
+            _ => value.is_finite(),
+        };
+        assert!(right, "{nth}: {value}");
+    }
     // A later element does not replace the first NaN, nor does a greater number.
     let (values, positions) = cummax_with_positions(client, &x, 0).unwrap();
     let values = read::<f32>(client, &values, 1036);

@@ -271,7 +271,7 @@ fn registers(problem: &Problem, access: Access, profile: &Profile) -> f64 {
     if access.in_passes {
         // Narrow elements are converted once, and both passes take what is converted.
         let elements = access.outputs_in_flight as f64 * access.loads_in_flight as f64 * vector;
-        let held = words(problem.input().bytes().max(size_of::<f32>()));
+        let held = words(problem.input().bytes().max(size_of::<f32>())) + second;
         return other as f64 + peeling + combined_words(problem, access) + elements * held;
     }
     let accumulators = match access.direction {

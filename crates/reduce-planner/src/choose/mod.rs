@@ -132,7 +132,8 @@ impl Search {
         limits::check(problem, device)?;
 
         // 2. The input is read in the widest vectors that its layout allows, with as many loads in
-        //    flight as the device wants. Cubes may realign rows for wider ones.
+        //    flight as the device wants. Across outputs, cubes may realign rows for wider ones.
+        //    Along the reduction, single elements are compared where vectors leave edges.
         if problem.is_by_position() {
             return Ok(Self::by_position(problem, device));
         }

@@ -48,7 +48,8 @@ pub(super) fn plans(widest: Access, problem: &Problem, device: &Device) -> Vec<P
         while units <= UNITS.min(device.max_units_per_cube) && u64::from(units) < 2 * loads {
             let each = div_ceil(loads, u64::from(units));
             let held = each.saturating_mul(access.vector as u64);
-            let bytes = held.saturating_mul(problem.input().bytes() as u64);
+            let second = problem.second().map_or(0, |second| second.element().bytes());
+            let bytes = held.saturating_mul((problem.input().bytes() + second) as u64);
             let fits = held <= MOST_ELEMENTS && bytes <= MOST_BYTES;
             if fits && each <= Access::MOST_LOADS_IN_FLIGHT as u64 {
                 let access = access.with_loads_in_flight(each as usize);

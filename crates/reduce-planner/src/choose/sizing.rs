@@ -95,7 +95,8 @@ pub(super) fn long_waves(problem: &Problem) -> u64 {
 /// flight.
 pub(super) fn is_long(problem: &Problem, device: &Device, cubes: u32) -> bool {
     let residing = cubes_wanted(device, device.tuning.split_cubes_per_multiprocessor);
-    let all = (problem.outputs() as u64).saturating_mul(cubes.into());
+    // Of several outputs, the cubes of each are rounded down.
+    let all = (problem.outputs() as u64).saturating_mul(u64::from(cubes) + 1);
     !is_wide(problem) && all >= LONG_WAVES * residing
 }
 

@@ -214,9 +214,9 @@ pub struct Tuning {
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
     /// Rounds of loads of a unit from which on a split of rows has eight times as many cubes as
-    /// reside together, and more loads in flight. The sum of 2³⁰ f32 (496 rounds) took 971.6 us on
-    /// one H200 in 264 cubes of 512 units, 953.9 in 1056 and 953.4 in 4224. On another one, it took
-    /// 954 in 264 and in 792.
+    /// reside together, and more loads in flight; of 64-bit elements, four times as many and as many
+    /// loads. With 4 loads, the sum of 2³⁰ f32 (496 rounds) took 971.6 us on one H200 in 264 cubes of
+    /// 512 units, 953.9 in 1056 and 953.4 in 4224. On another one, it took 954 in 264 and in 792.
     #[cfg_attr(feature = "serde", serde(default = "split_long_rounds"))]
     pub split_long_rounds: u64,
     /// Most bytes that a unit of a split has in flight across outputs. With two cubes of 512 units

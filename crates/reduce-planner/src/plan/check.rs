@@ -501,9 +501,8 @@ pub(crate) fn shared_bytes(plan: &Plan, problem: &Problem) -> usize {
         (_, Some(Combine::Shared)) => units.saturating_mul(outputs),
     };
     // Each pass combines in memory of its own, and gives the total to all units through more.
-    let slots = match plan.access.in_passes && slots > 0 {
-        true => slots.saturating_add(outputs).saturating_mul(2),
-        false => slots,
-    };
-    (slots as usize).saturating_mul(accumulator_bytes(problem, plan.access))
+    match problem.operator().passes_bytes.filter(|_| plan.access.in_passes && slots > 0) {
+        Some(bytes) => (slots.saturating_add(outputs) as usize).saturating_mul(bytes),
+        None => (slots as usize).saturating_mul(accumulator_bytes(problem, plan.access)),
+    }
 }

@@ -262,8 +262,8 @@ fn by_planes(
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
     let loads = row_loads(access, problem);
-    // Planes need no barrier, which pays where chunks take long.
     let exchanges = has_long_functions(problem);
+    // Planes need no barrier, which pays where chunks take long.
     let most_loads = match exchanges || problem.problem().results().len() > 1 {
         true => tuning.plane_loads_of_long_functions,
         false => tuning.plane_loads,

@@ -1,8 +1,9 @@
 //! Reductions whose results are applied to their own elements.
 //!
 //! A team makes the results of its tile, its members share them, and each member applies them to
-//! the elements that it has read: from where it has [held](super::held) them, or by reading them again. Several
-//! cubes may hold a tile [together](by_cubes). Elements of [segments] have the results of theirs.
+//! the elements that it has read: from where it has [held](super::held) them, or by reading them
+//! again. Several cubes may hold a tile [together](by_cubes). Elements of [segments] have the
+//! results of theirs.
 
 mod applier;
 mod apply;

@@ -22,7 +22,7 @@ use crate::operator::{Accumulator, In, Real, Slice, Stored, Stored2, Wide, Width
 /// Where units hold the elements of their tile.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) enum Hold {
-    /// Nowhere: they are read again.
+    /// Nowhere: they are taken as they are read.
     Nothing,
     /// As many loads as are in flight in registers, and this many more in shared memory.
     Elements {

@@ -69,8 +69,7 @@ fn total_of_pass<N: PassWidth>(
 }
 
 /// The accumulator of the elements of one unit, where the second pass needs what comes `after` the
-/// first. The first pass stores those that are held in shared
-/// memory.
+/// first. The first pass stores those that are held in shared memory.
 #[cube]
 fn accumulate_pass<N: PassWidth>(
     held: &Held,

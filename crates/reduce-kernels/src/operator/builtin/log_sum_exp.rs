@@ -7,7 +7,7 @@ use cubecl::prelude::*;
 use super::{
     Sum,
     applied::exponential,
-    first_pass::{Largest, LargestAndTotal},
+    of_passes::{Largest, LargestAndTotal},
 };
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, One, Operator, Out,
@@ -168,8 +168,9 @@ impl Blockwise for LogSumExp {
 /// one, and a logarithm.
 #[cube]
 impl Running for LogSumExp {
-    /// Refuses vectors with NaN or `inf`, those that follow one, and those whose first sum nearly
-    /// vanishes beside the largest element.
+    /// Refuses vectors with NaN or `inf`, those that follow one, and those whose first sum is small
+    /// beside the exponential of a later element: its difference from that element is rounded to as
+    /// many digits less as it is larger.
     fn run<W: Size>(
         before: Pair<A, B, Single>,
         values: Vector<In, W>,
@@ -188,7 +189,7 @@ impl Running for LogSumExp {
             sum += shares.extract(nth);
             sums.insert(nth, sum);
         }
-        let least = constant::<A>(2f32.powi(-60), 2f64.powi(-900));
+        let least = constant::<A>(2f32.powi(-12), 2f64.powi(-12));
         let most_finite = A::max_value();
         let fits = sums.extract(0usize) > least && sum < most_finite;
         let results = Vector::<Out, W>::cast_from(from + ln_of_moderate::<A, W>(sums));

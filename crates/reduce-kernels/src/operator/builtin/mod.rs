@@ -3,13 +3,13 @@
 mod applied;
 mod arg;
 mod extrema;
-mod first_pass;
 mod gradient;
 mod log_sum_exp;
 mod logic;
 mod mean;
 mod nan_ignoring;
 mod norm;
+mod of_passes;
 mod pair;
 mod prod;
 mod quantize;

@@ -2,7 +2,7 @@
 
 use cubecl::prelude::*;
 
-use super::{Sum, SumSquares, extrema::greater, first_pass::LargestMagnitude};
+use super::{Sum, SumSquares, extrema::greater, of_passes::LargestMagnitude};
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, C, Definition, In, InPasses, InvalidParameter,
     One, Operator, Out, Pair, ParameterRule, Parameters, Passes, Position, Reproducible, ResultsOf,

@@ -36,8 +36,8 @@ use cubecl::prelude::*;
 
 use super::{
     Sum, SumSquares,
-    first_pass::{TotalAndMagnitude, TotalAndSquares},
     norm::hypotenuse,
+    of_passes::{TotalAndMagnitude, TotalAndSquares},
 };
 use crate::operator::{
     A, AccumulatorOf, B, Block, Blocks, Blockwise, Five, In, InPasses, InvalidParameter, One,
@@ -46,7 +46,7 @@ use crate::operator::{
     block::{Add, Most, all, any, fold, leading, spread},
     derived::derived,
     element_wise::{constant, is_finite, is_nan, nan_or_lowest},
-    math::reciprocal,
+    math::{has_nan_bits, reciprocal},
     not_negative, rules,
 };
 
@@ -567,19 +567,29 @@ fn join<E: Float, N: Size>(left: Moments<E, N>, right: Moments<E, N>) -> Moments
     )
 }
 
+/// The distance of the mean from the origin. A division, and not a product with a reciprocal, gives
+/// that of equal elements exactly, so that their variance is 0.
+#[cube]
+fn mean_distance<E: Float, N: Size>(
+    accumulator: Moments<E, N>,
+    count: Vector<E, N>,
+) -> Vector<E, N> {
+    accumulator.sum / count
+}
+
 /// The scaled variance: the sum of squared distances from the mean over `count - correction`. It is
-/// infinite or NaN if nothing is left to divide by, and NaN if an element was not finite.
+/// infinite or NaN if nothing is left to divide by, and NaN if an element was not finite. The mean
+/// lies at this `distance` from the origin.
 #[cube]
 fn corrected<E: Float, N: Size>(
     accumulator: Moments<E, N>,
     count: Vector<E, N>,
+    distance: Vector<E, N>,
     parameters: &Parameters,
 ) -> Vector<E, N> {
     let zero = Vector::from_int(0);
     let correction = Vector::new(parameters.get::<E>(0usize));
-    // Divisions take long where rows are short, and for each element of a scan.
-    let excess = accumulator.sum * (accumulator.sum * reciprocal::<E, N>(count));
-    let squares = max(accumulator.squares - excess, zero);
+    let squares = max(accumulator.squares - accumulator.sum * distance, zero);
     let nan = Vector::new(nan_or_lowest::<E>());
     let defined = is_finite::<E, N>(accumulator.squares)
         .vec_and(count.not_equal(&zero))
@@ -592,9 +602,10 @@ fn corrected<E: Float, N: Size>(
 fn variance<E: Float, N: Size>(
     accumulator: Moments<E, N>,
     count: Vector<E, N>,
+    distance: Vector<E, N>,
     parameters: &Parameters,
 ) -> Vector<E, N> {
-    let scaled = corrected::<E, N>(accumulator, count, parameters);
+    let scaled = corrected::<E, N>(accumulator, count, distance, parameters);
     // A compiler may combine the products into one with the square of the scale's reciprocal. That
     // of the coarsest scale overflows, and its product with 0 would be NaN, so the select keeps a
     // variance of 0.
@@ -607,19 +618,19 @@ fn variance<E: Float, N: Size>(
 fn deviation<E: Float, N: Size>(
     accumulator: Moments<E, N>,
     count: Vector<E, N>,
+    distance: Vector<E, N>,
     parameters: &Parameters,
 ) -> Vector<E, N> {
-    corrected::<E, N>(accumulator, count, parameters).sqrt() / accumulator.scale
+    corrected::<E, N>(accumulator, count, distance, parameters).sqrt() / accumulator.scale
 }
 
-/// The mean. It is NaN of no elements, and if an element was not finite.
+/// The mean, at this `distance` from the origin. It is NaN of no elements, and if an element was not
+/// finite.
 #[cube]
-fn mean<E: Float, N: Size>(accumulator: Moments<E, N>) -> Vector<E, N> {
+fn mean<E: Float, N: Size>(accumulator: Moments<E, N>, distance: Vector<E, N>) -> Vector<E, N> {
     let defined = is_finite::<E, N>(accumulator.squares)
         .vec_and(accumulator.count.not_equal(&Vector::from_int(0)));
-    let one = Vector::from_int(1);
-    let mean =
-        (accumulator.origin + accumulator.sum * (one / accumulator.count)) / accumulator.scale;
+    let mean = (accumulator.origin + distance) / accumulator.scale;
     select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
 }
 
@@ -729,15 +740,17 @@ impl Var {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        Var::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
+        Var::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
     }
 
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
+        distance: Vector<A, N>,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        Value::new(Vector::cast_from(variance::<A, N>(total, count, parameters)))
+        Value::new(Vector::cast_from(variance::<A, N>(total, count, distance, parameters)))
     }
 }
 derived!(Std: Five -> One = SpreadOfAll, "std", rules::floating,
@@ -751,15 +764,17 @@ impl Std {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        Std::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
+        Std::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
     }
 
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
+        distance: Vector<A, N>,
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
-        Value::new(Vector::cast_from(deviation::<A, N>(total, count, parameters)))
+        Value::new(Vector::cast_from(deviation::<A, N>(total, count, distance, parameters)))
     }
 }
 derived!(MeanVar: Five -> Two = SpreadOfAll, "mean_var", rules::floating,
@@ -773,17 +788,19 @@ impl MeanVar {
         count: usize,
         parameters: &Parameters,
     ) -> ResultsOf<Two, N> {
-        MeanVar::of_moments::<N>(moments::<N>(accumulator), count_of::<N>(count), parameters)
+        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
+        MeanVar::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
     }
 
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
+        distance: Vector<A, N>,
         parameters: &Parameters,
     ) -> ResultsOf<Two, N> {
         Pair::new(
-            Vector::cast_from(mean::<A, N>(total)),
-            Vector::cast_from(variance::<A, N>(total, count, parameters)),
+            Vector::cast_from(mean::<A, N>(total, distance)),
+            Vector::cast_from(variance::<A, N>(total, count, distance, parameters)),
         )
     }
 }
@@ -829,7 +846,8 @@ macro_rules! distances_in_passes {
                     Vector::cast_from(second.second),
                     Vector::cast_from(after.second),
                 );
-                $operator::of_moments::<N>(total, total.count, parameters)
+                let distance = mean_distance::<A, N>(total, total.count);
+                $operator::of_moments::<N>(total, total.count, distance, parameters)
             }
         }
     };
@@ -858,7 +876,8 @@ macro_rules! moments_in_runs {
                     moments_at_each::<A, W>(total, Vector::cast_from(values), count);
                 // The count of the results is that of each component, which the moments hold.
                 let count = each.count;
-                let results = $operator::of_moments::<W>(each, count, parameters);
+                let distance = each.sum * reciprocal::<A, W>(count);
+                let results = $operator::of_moments::<W>(each, count, distance, parameters);
                 (results, fields::<Single>(after), fits)
             }
         }
@@ -928,11 +947,12 @@ fn origin_and_scale<N: Size>(first: Pair<A, B, N>, count: usize) -> Pair<A, B, N
     let total = first.first;
     let most = Vector::<A, N>::cast_from(first.second);
     let scale = scale_of::<A, N>(most);
-    // The sum of large elements of one sign may be infinite. The largest of them is then as good an
-    // origin as any. Of both signs, it may be NaN, and no origin is far.
+    // The sum of large elements may be infinite, and the largest of them is then the origin: the
+    // sum of squares exceeds that of distances from the mean at most as many times as there are
+    // elements. A sum that is NaN has large elements of both signs, which no origin is far from.
     let share = reciprocal::<A, N>(count_of::<N>(count));
     let mean = clamp(total * share, zero - most, most);
-    let mean = select_many(is_nan::<A, N>(total), zero, mean);
+    let mean = select_many(has_nan_bits::<A, N>(total), zero, mean);
     Pair::new(mean * scale, Vector::cast_from(scale))
 }
 
@@ -948,7 +968,8 @@ impl NanVar {
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
         let total = moments::<N>(accumulator);
-        Value::new(Vector::cast_from(variance::<A, N>(total, total.count, parameters)))
+        let distance = mean_distance::<A, N>(total, total.count);
+        Value::new(Vector::cast_from(variance::<A, N>(total, total.count, distance, parameters)))
     }
 }
 derived!(NanStd: Five -> One = SpreadOfNumbers, "nanstd", rules::floating,
@@ -963,7 +984,8 @@ impl NanStd {
         parameters: &Parameters,
     ) -> ResultsOf<One, N> {
         let total = moments::<N>(accumulator);
-        Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, parameters)))
+        let distance = mean_distance::<A, N>(total, total.count);
+        Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, distance, parameters)))
     }
 }
 
@@ -993,10 +1015,12 @@ impl MeanRstd {
         parameters: &Parameters,
     ) -> ResultsOf<Two, N> {
         let total = moments::<N>(accumulator);
-        let deviation = deviation::<A, N>(total, count_of::<N>(count), parameters);
+        let count = count_of::<N>(count);
+        let distance = mean_distance::<A, N>(total, count);
+        let deviation = deviation::<A, N>(total, count, distance, parameters);
         let least = Vector::new(parameters.get::<A>(1usize));
         Pair::new(
-            Vector::cast_from(mean::<A, N>(total)),
+            Vector::cast_from(mean::<A, N>(total, distance)),
             Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
         )
     }
