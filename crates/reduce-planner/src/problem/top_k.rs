@@ -273,7 +273,8 @@ fn softmax_sums(
     let class = OperatorClass::new("softmax_sums", 2 * real.bytes())
         .fields(2)
         .element_cost(ElementCost::Exponential)
-        .blockwise();
+        .blockwise()
+        .in_passes(2 * real.bytes());
     let output = OutputSpec { elements: &[real, real], strides: Some(kept_strides) };
     let problem = Problem::with_inputs(class, input, None, None, axes, &output)?;
     Ok(problem.with_numerics(Numerics::BatchInvariant))
