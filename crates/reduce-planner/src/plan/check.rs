@@ -262,7 +262,7 @@ pub(crate) fn check_outputs_in_flight(
 }
 
 /// Units that take elements in two passes hold all of them.
-pub(crate) fn check_passes(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
+fn check_passes(plan: &Plan, problem: &Problem) -> Result<(), Illegal> {
     let Plan { access, schedule, .. } = *plan;
     if !access.in_passes {
         return Ok(());

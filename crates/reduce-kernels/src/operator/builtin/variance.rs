@@ -735,15 +735,6 @@ finish results);
 
 #[cube]
 impl Var {
-    fn results<N: Size>(
-        accumulator: AccumulatorOf<Five, N>,
-        count: usize,
-        parameters: &Parameters,
-    ) -> ResultsOf<One, N> {
-        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
-        Var::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
-    }
-
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
@@ -759,15 +750,6 @@ finish results);
 
 #[cube]
 impl Std {
-    fn results<N: Size>(
-        accumulator: AccumulatorOf<Five, N>,
-        count: usize,
-        parameters: &Parameters,
-    ) -> ResultsOf<One, N> {
-        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
-        Std::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
-    }
-
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
@@ -783,15 +765,6 @@ finish results);
 
 #[cube]
 impl MeanVar {
-    fn results<N: Size>(
-        accumulator: AccumulatorOf<Five, N>,
-        count: usize,
-        parameters: &Parameters,
-    ) -> ResultsOf<Two, N> {
-        let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
-        MeanVar::of_moments::<N>(total, count, mean_distance::<A, N>(total, count), parameters)
-    }
-
     fn of_moments<N: Size>(
         total: Moments<A, N>,
         count: Vector<A, N>,
@@ -805,10 +778,26 @@ impl MeanVar {
     }
 }
 
-/// Two passes: the sum and the largest magnitude, then the scaled distances from the mean and their
-/// squares. The mean is rounded, so the sum of the distances is not quite 0, as from any origin.
-macro_rules! distances_in_passes {
+/// The ways to the results of an operator of the moments of all elements: from an accumulator, from
+/// two passes, and at each of neighbouring elements.
+macro_rules! results_of_moments {
     ($operator:ident: $results:ident) => {
+        #[cube]
+        impl $operator {
+            fn results<N: Size>(
+                accumulator: AccumulatorOf<Five, N>,
+                count: usize,
+                parameters: &Parameters,
+            ) -> ResultsOf<$results, N> {
+                let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
+                let distance = mean_distance::<A, N>(total, count);
+                $operator::of_moments::<N>(total, count, distance, parameters)
+            }
+        }
+
+        /// Two passes: the sum and the largest magnitude, then the scaled distances from the mean
+        /// and their squares. The mean is rounded, so the sum of the distances is not quite 0, as
+        /// from any origin.
         #[cube]
         impl InPasses for $operator {
             type First = TotalAndMagnitude;
@@ -850,17 +839,9 @@ macro_rules! distances_in_passes {
                 $operator::of_moments::<N>(total, total.count, distance, parameters)
             }
         }
-    };
-}
 
-distances_in_passes!(Var: One);
-distances_in_passes!(Std: One);
-distances_in_passes!(MeanVar: Two);
-
-/// The moments at each of neighbouring elements: sums of distances from an origin that they share,
-/// which moves to the mean before them if it is far from it.
-macro_rules! moments_in_runs {
-    ($operator:ident: $results:ident) => {
+        /// The moments at each of neighbouring elements: sums of distances from an origin that they
+        /// share, which moves to the mean before them if it is far from it.
         #[cube]
         impl Running for $operator {
             /// Refuses the first elements of all, scales other than 1, distances out of range, and
@@ -884,9 +865,9 @@ macro_rules! moments_in_runs {
     };
 }
 
-moments_in_runs!(Var: One);
-moments_in_runs!(Std: One);
-moments_in_runs!(MeanVar: Two);
+results_of_moments!(Var: One);
+results_of_moments!(Std: One);
+results_of_moments!(MeanVar: Two);
 
 /// The moments of the elements up to each component, and of all of them, behind `count` elements
 /// with these moments. Also whether they can do with the scale and the origin.
