@@ -70,11 +70,16 @@ impl<'a> Costs<'a> {
         }
     }
 
+    /// Picoseconds that a multiprocessor takes for an element of a plan, without a power.
+    fn plain_ps(&self, access: Access) -> f64 {
+        if access.in_passes { self.passes_ps } else { self.element_ps }
+    }
+
     /// [`Plan::estimate`].
     pub(super) fn estimate(&self, plan: &Plan) -> Estimate {
         let Self { problem, device, .. } = *self;
         let (access, schedule, profile) = (plan.access, plan.schedule, &device.profile);
-        let element_ps = if access.in_passes { self.passes_ps } else { self.element_ps };
+        let element_ps = self.plain_ps(access);
         let multiprocessors = f64::from(device.multiprocessors.max(1));
         let cubes = plan.cubes(problem).max(1) as f64;
         let Cubes { rounds, resident, spilled } = Cubes::of(plan, problem, device);
@@ -161,8 +166,7 @@ impl<'a> Costs<'a> {
                 (rounds as f64 - full_rounds) * per_round * from_percent(profile.partial_percent)
             }
         };
-        let plain_ps = if access.in_passes { self.passes_ps } else { self.element_ps };
-        let element_ps = vector * (plain_ps + self.power_ps);
+        let element_ps = vector * (self.plain_ps(access) + self.power_ps);
         let extra_lines = extra_lines(problem, device, access, schedule);
         let moved_ps = if access.realigns_along() { vector * profile.shift_ps as f64 } else { 0.0 };
         let load_ps =
