@@ -2,7 +2,10 @@
 
 use cubecl::{ir::ElemType, prelude::*};
 
-use super::geometry::CompanionAccess;
+use super::{
+    cache::{CachePolicy, cache_policy, read_vector},
+    geometry::CompanionAccess,
+};
 use crate::operator::{
     A, AccumulatorTypes, Applied, Applied2, Applied3, B, C, Chains, Columns, D, E, ElementIndex,
     HardwareMath, In, Offset, Operand, Operand2, Operand3, Out, Out2, Out3, Real, ResultTypes,
@@ -148,6 +151,8 @@ pub(crate) struct InputArrays {
     pub(crate) second_access: CompanionAccess,
     /// The elements of the axis that are read, if these are not all of them in their order.
     pub(crate) indices: ComptimeOption<IndexArray>,
+    /// Where the kernel may say so: 1 if the cache should give up first what is read, otherwise 0.
+    pub(crate) streams: ComptimeOption<u32>,
 }
 
 /// The indices of elements of the one axis of a reduction, as an array.
@@ -237,6 +242,11 @@ pub(super) struct Among<T: CubePrimitive> {
 impl<T: CubePrimitive> Among<T> {
     fn new(slices: Sequence<Slice<T>>, nth: u32) -> Among<T> {
         Among::<T> { slices, nth }
+    }
+
+    /// The first array, which is the one that is read if there is but one.
+    pub(super) fn first(&self) -> Slice<T> {
+        *self.slices.index(0)
     }
 
     /// An element of the array that is read.
@@ -332,6 +342,8 @@ pub(super) struct Input {
     #[cube(comptime)]
     pub(super) second_access: CompanionAccess,
     pub(super) indices: ComptimeOption<Indices>,
+    /// How the cache treats the vectors of both inputs.
+    pub(super) policy: CachePolicy,
 }
 
 /// The indices of the elements of the axis that are read.
@@ -346,6 +358,16 @@ pub(super) struct Indices {
 
 #[cube]
 impl Input {
+    /// Vector number `index` of the tensor that is read.
+    pub(super) fn vector(&self, index: usize) -> Vector<Stored, Wide> {
+        if comptime![self.policy.is_none()] {
+            self.vectors.at(index)
+        } else {
+            let vectors = self.vectors.first();
+            read_vector::<Stored>(&vectors[index], self.policy)
+        }
+    }
+
     /// Whether elements are read in the order of their axis.
     pub(super) fn is_in_order(&self) -> comptime_type!(bool) {
         self.indices.is_none()
@@ -430,6 +452,7 @@ pub(super) fn input_of(arrays: &InputArrays) -> Input {
             last: clamp_min(of.count, 1usize) - 1,
             last_element: clamp_min(of.len, 1usize) - 1,
         }),
+        policy: cache_policy(&arrays.streams),
     }
 }
 
@@ -456,6 +479,7 @@ pub(super) fn input_of_list(arrays: &ListArrays, nth: u32, nth_of_elements: u32)
         },
         second_access: comptime![CompanionAccess::None],
         indices: ComptimeOption::new_None(),
+        policy: ComptimeOption::new_None(),
     }
 }
 

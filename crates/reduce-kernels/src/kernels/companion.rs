@@ -6,6 +6,7 @@ use reduce_planner::Direction;
 
 use super::{
     args::CompanionSlices,
+    cache::{CachePolicy, read_vector},
     geometry::{Companion, CompanionAccess, strided},
     share::Share,
 };
@@ -36,20 +37,21 @@ pub(super) fn tile_offset(companion: &Companion, share: &Share<'_>) -> usize {
 }
 
 /// The elements of a companion that go with a load. The first lies at offset `at`, and neighbours
-/// lie `inner` apart. Components beyond the tile repeat its last.
+/// lie `inner` apart. Components beyond the tile repeat its last. Vectors are read under `policy`.
 #[cube]
 pub(super) fn load_elements<E: Float>(
     slices: CompanionSlices<E>,
     at: usize,
     inner: usize,
     share: &Share<'_>,
+    policy: CachePolicy,
     #[comptime] accessed: CompanionAccess,
 ) -> Vector<E, Wide> {
     let vector = comptime![share.access.vector];
     match accessed {
         CompanionAccess::Vector => {
             let vectors = slices.vectors.unwrap();
-            vectors[at / vector]
+            read_vector::<E>(&vectors[at / vector], policy)
         }
         CompanionAccess::Same => {
             let elements = slices.elements.unwrap();

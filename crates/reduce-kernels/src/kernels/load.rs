@@ -133,11 +133,11 @@ fn vector_place(share: &Share<'_>, nth: usize) -> VectorPlace {
 #[cube]
 fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
     let place = vector_place(share, nth);
-    let mut value = share.input.vectors.at(place.index);
+    let mut value = share.input.vector(place.index);
     if comptime![share.access.realigned] {
         // The vector after the last of an aligned row may lie beyond the input.
         let next = select(place.before == 0, place.index, place.index + 1);
-        value = moved_together::<Stored>(value, share.input.vectors.at(next), place.before);
+        value = moved_together::<Stored>(value, share.input.vector(next), place.before);
     }
     Loaded {
         value,
@@ -238,7 +238,14 @@ pub(super) fn second_of(
             + element * strides.inner;
         let second = share.input.second;
         let inner = strides.inner;
-        ComptimeOption::new_Some(load_elements::<Stored2>(second, at, inner, share, accessed))
+        ComptimeOption::new_Some(load_elements::<Stored2>(
+            second,
+            at,
+            inner,
+            share,
+            share.input.policy,
+            accessed,
+        ))
     }
 }
 
@@ -254,7 +261,7 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
     // branch asks about the tile, so all loads of a unit take the same way.
     if comptime![access.peeled] {
         if tile.results == comptime![vector as u32] {
-            value = input.vectors.at(start / vector);
+            value = input.vector(start / vector);
         } else {
             // Past the end of the row, this repeats its last element. Those components have no
             // result.
@@ -268,7 +275,7 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
     } else if comptime![access.realigned && at_end == AtEnd::Whole] {
         let index = start / vector;
         if index < whole_vectors(share) {
-            value = input.vectors.at(index);
+            value = input.vector(index);
         } else {
             // Past the end, this repeats the last element, in components that have no result.
             let last = geometry.realigned.unwrap().elements - 1;
@@ -279,9 +286,9 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
         }
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
         // There is no branch, because this load is in the loop. The caller replaces the value.
-        value = input.vectors.at(clamp_max(start / vector, whole_vectors(share) - 1));
+        value = input.vector(clamp_max(start / vector, whole_vectors(share) - 1));
     } else {
-        value = input.vectors.at(start / vector);
+        value = input.vector(start / vector);
     }
     let second = second_of(share, nth, 0usize);
     Loaded { value, second, position: position_across(geometry, nth), valid: true }

@@ -61,6 +61,7 @@
 mod accumulate;
 pub(crate) mod application;
 pub(crate) mod args;
+mod cache;
 mod combine;
 pub(crate) mod compact;
 pub(crate) mod companion;

@@ -295,7 +295,7 @@ impl ApplicationLaunch<'_> {
     fn input_arrays(&self) -> InputArraysLaunch {
         let access = self.launch.spec.access;
         let twice = access.peeled || access.realigned;
-        self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice, None)
+        self.inputs.arrays(self.prepared.stated.applied().problem(), access, twice, None, None)
     }
 
     /// The results that an earlier launch has stored.

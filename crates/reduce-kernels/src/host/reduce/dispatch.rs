@@ -2,8 +2,8 @@
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
-    check_limits,
+    Access, Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem,
+    Schedule, check_limits,
 };
 
 use crate::{
@@ -30,6 +30,8 @@ pub(crate) struct Dispatch {
     pub(super) bindings: usize,
     /// Whether units may have more elements than one chain takes.
     pub(super) chains: bool,
+    /// Whether the cache should give up first what is read. None if kernels need not say.
+    pub(super) streams: Option<bool>,
 }
 
 /// How a plan merges partial results.
@@ -114,9 +116,45 @@ impl Dispatch {
             merging,
             bindings: device.max_bindings as usize,
             chains: fields[0].is_float() && needs_chains(operator, &plan, problem),
+            streams: reads_lines(&plan, problem).then(|| streams(plan.access, problem, device)),
         })
     }
 }
+
+/// Bytes of a line of the L2 cache of NVIDIA's GPUs.
+const LINE_BYTES: usize = 128;
+
+/// Whether units read whole lines together: those that share an output along the reduction, those
+/// of neighbouring tiles across outputs.
+///
+/// If several loads share a line that the cache gives up first, it may be gone before the last of
+/// them: a sum of f32 rows of 8, in one unit each, took 148 us in place of 139 on one H200.
+fn reads_lines(plan: &Plan, problem: &Problem) -> bool {
+    let units = match plan.access.direction {
+        Direction::Along => plan.schedule.units_per_output(),
+        Direction::Across => plan.schedule.outputs_per_cube(),
+    };
+    units as usize * plan.access.vector * problem.input().bytes() >= LINE_BYTES
+}
+
+/// Whether the cache should give up first what a reduction reads, because it does not hold it until
+/// a later kernel could find it there. Columns whose rows begin inside of lines share these with
+/// their neighbours: a sum of f32 100 × 1000 × 1000 over axis 0 took 97.3 us in place of 95.8.
+fn streams(access: Access, problem: &Problem, device: &Device) -> bool {
+    let bytes = problem.input().bytes();
+    let read = problem.input_span().saturating_mul(bytes) as u64;
+    let pitches = problem.kept().iter().map(|dim| dim.stride);
+    let pitches = pitches.chain(problem.reduced().iter().map(|dim| dim.stride));
+    let whole = |stride: usize| stride == 1 || (stride * bytes).is_multiple_of(LINE_BYTES);
+    let in_lines = access.direction == Direction::Along || pitches.into_iter().all(whole);
+    let is_known = device.cache_bytes > 0;
+    is_known && in_lines && read >= STREAMED_CACHES * device.cache_bytes
+}
+
+/// Inputs of so many times the cache's bytes leave nothing there for a later kernel. In between, a
+/// tensor of 24 MB that was read again and again on an H200, with 8 MB of others between, took 11.4
+/// us as one to give up first, and 8.5 as usual.
+const STREAMED_CACHES: u64 = 2;
 
 /// The scratch memory of one launch.
 pub(super) enum Scratch {

@@ -15,6 +15,7 @@ use crate::{
             count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
         },
         bound::Bound,
+        client::has_hardware_math,
         companion::{second_access, second_arrays},
         launched::{Kernel, Noted, dimensions},
         scratch::Words,
@@ -251,7 +252,10 @@ impl ReductionLaunch<'_> {
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
         let access = self.kernels.dispatch.plan.access;
-        self.inputs.arrays(self.problem(), access, access.peeled || access.realigned, None)
+        let has_policies = has_hardware_math(self.kernels.client);
+        let streams = self.kernels.dispatch.streams.filter(|_| has_policies);
+        let twice = access.peeled || access.realigned;
+        self.inputs.arrays(self.problem(), access, twice, None, streams)
     }
 
     /// The outputs, or the words of accumulators.
@@ -293,12 +297,14 @@ impl ReductionLaunch<'_> {
 
 impl Inputs<'_> {
     /// The inputs as arguments of a launch: vectors, and elements where they are wanted too.
+    /// `streams` says whether the cache should give up first what is read, if the kernel tells it.
     pub(in crate::host) fn arrays(
         &self,
         problem: &Problem,
         access: Access,
         with_elements: bool,
         indices: Option<IndexArrayLaunch>,
+        streams: Option<bool>,
     ) -> InputArraysLaunch {
         let Self { input, second } = self;
         let elements = with_elements.then(|| input.elements()).into();
@@ -311,6 +317,7 @@ impl Inputs<'_> {
             second_wide.into(),
             how,
             indices.into(),
+            streams.map(u32::from).into(),
         )
     }
 }

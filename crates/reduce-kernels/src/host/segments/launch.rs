@@ -208,7 +208,7 @@ impl SegmentsLaunch<'_> {
                 CubeDim::new_1d(readers.units_per_cube),
                 address,
                 self.prepared.reading_types(self.client, self.launches),
-                self.inputs.arrays(axis, access, access.peeled, self.indices()),
+                self.inputs.arrays(axis, access, access.peeled, self.indices(), None),
                 self.members.offsets.elements(),
                 self.target(),
                 partial_arrays(&self.partials),

@@ -528,6 +528,7 @@ impl SelectionLaunch<'_> {
             None.into(),
             CompanionAccess::None,
             None.into(),
+            None.into(),
         )
     }
 

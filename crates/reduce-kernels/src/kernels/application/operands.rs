@@ -155,7 +155,8 @@ fn load_operand<E: Float>(
             at += strided(&share.geometry.reduced, &companion.reduced, place.outer);
             at += place.element * companion.inner;
         }
-        let mut loaded = load_elements::<E>(slices, at, companion.inner, share, accessed);
+        let policy = ComptimeOption::new_None();
+        let mut loaded = load_elements::<E>(slices, at, companion.inner, share, policy, accessed);
         if comptime![of_segments && along] {
             let segments = segments.unwrap();
             if !segments.same {

@@ -1,0 +1,87 @@
+//! Which lines the L2 cache of a CUDA device gives up first.
+//!
+//! A tensor that is much larger than the cache leaves nothing there that a later kernel finds. If
+//! its lines are marked as those to give up first, they do not push out others, and reading it takes
+//! 1 to 2 % less: sums of 256 MiB of f32 along rows of 8192, 1024 and 256 took 61.4, 62.2 and 63.5
+//! us so on one H200, and 62.2, 63.1 and 64.4 without.
+//!
+//! Kernels that write as much as they read have no marks:
+//!
+//! - If loads alone are marked, the cache keeps what was written for as long as it can, and an RMS
+//!   norm of f32 8192 × 8192 takes 138 us in place of 132.
+//! - If stores are too, it takes 131 to 137, by what the cache holds from kernels before.
+//! - If loads are marked as those to keep longest (`evict_last`), it takes 129. But a fifth of the
+//!   cache stays taken after it: each reading of another tensor of 40 MB took 14.5 us, and 9.3 before.
+//!
+//! The instructions are PTX (`ld` with `.level::cache_hint`, `createpolicy`), which CubeCL passes on
+//! to NVRTC alone.
+
+use cubecl::prelude::*;
+
+use crate::operator::Wide;
+
+/// A policy of the cache as the operand of an instruction, or none.
+pub(super) type CachePolicy = ComptimeOption<u64>;
+
+/// The policy for lines to give up first if the kernel `streams`, or else that of loads without one,
+/// which is `evict_unchanged`: under `evict_normal`, the sums above took 65 to 69 us. A kernel that
+/// is told neither has none.
+#[cube]
+pub(super) fn cache_policy(streams: &ComptimeOption<u32>) -> CachePolicy {
+    #[comptime]
+    match streams {
+        ComptimeOption::Some(streams) => {
+            let first: u64;
+            let usual: u64;
+            gpu_asm!(
+                "createpolicy.fractional.L2::evict_first.b64 {}, 1.0;",
+                out(_) first, options(pure, nomem)
+            );
+            gpu_asm!(
+                "createpolicy.fractional.L2::evict_unchanged.b64 {}, 1.0;",
+                out(_) usual, options(pure, nomem)
+            );
+            ComptimeOption::new_Some(select(*streams != 0, first, usual))
+        }
+        ComptimeOption::None => ComptimeOption::new_None(),
+    }
+}
+
+/// Whether vectors of so many bytes are read and written by instructions with a policy.
+fn has_instructions(bytes: usize) -> bool {
+    matches!(bytes, 4 | 8 | 16)
+}
+
+/// A vector in global memory, read under a policy.
+#[cube]
+pub(super) fn read_vector<E: Scalar>(
+    from: &Vector<E, Wide>,
+    policy: CachePolicy,
+) -> Vector<E, Wide> {
+    let bytes = Vector::<E, Wide>::size().comptime();
+    let hinted = comptime![policy.is_some() && has_instructions(bytes)];
+    if comptime![!hinted] {
+        *from
+    } else if comptime![bytes == 16] {
+        let words: Vector<u32, Const<4>>;
+        gpu_asm!(
+            "ld.global.L2::cache_hint.v4.u32 {}, [{}], {};",
+            out(_) words, mem_in(_) from, in(_) policy.unwrap(), options(explicit_mem)
+        );
+        Vector::<E, Wide>::reinterpret(words)
+    } else if comptime![bytes == 8] {
+        let words: Vector<u32, Const<2>>;
+        gpu_asm!(
+            "ld.global.L2::cache_hint.v2.u32 {}, [{}], {};",
+            out(_) words, mem_in(_) from, in(_) policy.unwrap(), options(explicit_mem)
+        );
+        Vector::<E, Wide>::reinterpret(words)
+    } else {
+        let word: u32;
+        gpu_asm!(
+            "ld.global.L2::cache_hint.u32 {}, [{}], {};",
+            out(_) word, mem_in(_) from, in(_) policy.unwrap(), options(explicit_mem)
+        );
+        Vector::<E, Wide>::reinterpret(word)
+    }
+}
