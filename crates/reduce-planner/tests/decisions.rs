@@ -93,7 +93,10 @@ fn plans_on_the_h200() {
         (problem(&[1 << 16], &[0]), along(4, false), split(8, 512, 1, PLANE)),
         // Rows: a cube each where they are long, a few lanes each where they are short, a unit each
         // where they are very short; several rows at a time where each has few loads.
-        (problem(&[8192, 8192], &[1]), along(4, false), plane(32, 256)),
+        (problem(&[65536, 1024], &[1]), along(4, false), plane(32, 256)),
+        (problem(&[8192, 8192], &[1]), along(4, false), cube(512, 1, PLANE)),
+        // Three rounds of 256 units have fewer loads that do not exist than two of 512.
+        (problem(&[10_000, 10_000], &[1]), along(4, false), cube(256, 1, PLANE)),
         (problem(&[2048, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),
         (problem(&[4096, 50257], &[1]), along(4, true), cube(512, 1, PLANE)),
         (problem(&[128, 32768], &[1]), along(4, false), cube(512, 1, PLANE)),

@@ -1,6 +1,6 @@
 //! How the input is read: the direction, the length of vectors, and how much is in flight.
 
-use super::sizing::{FEW_FIELDS, cubes_wanted, is_long, row};
+use super::sizing::{FEW_FIELDS, cubes_wanted, is_long, row, takes_more_loads};
 use crate::{
     device::Device,
     element::ElementType,
@@ -238,6 +238,8 @@ impl Access {
             && operator.fields > FEW_FIELDS
             && problem.input().bytes() < size_of::<f32>()
             && loads >= LONG_ROUNDS * most as u64;
+        let more = schedule.kind() == ScheduleKind::Cube && takes_more_loads(problem);
+        let waits = waits || self.direction == Direction::Along && more;
         let most = if waits { (2 * most).min(Self::MOST_LOADS_IN_FLIGHT) } else { most };
         let in_flight = (most as u64).min(loads) as usize;
         let mut fitted = self.with_loads_in_flight(in_flight);

@@ -4,7 +4,7 @@ use crate::{
     device::Device,
     numbers::{AccumulatorTuning, Row, Tuning, Weight},
     plan::{Access, check::accumulator_bytes},
-    problem::{Direction, OperatorClass, Problem},
+    problem::{Direction, ElementCost, OperatorClass, Problem},
 };
 
 /// Most fields of an accumulator that merges as fast as a light one, and of which a unit can hold
@@ -58,6 +58,13 @@ fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> 
     } else {
         light
     }
+}
+
+/// Whether the accumulators of rows have as many fields as light ones may, of sums and extrema alone.
+pub(super) fn takes_more_loads(problem: &Problem) -> bool {
+    let operator = problem.operator();
+    let is_plain = !operator.positional && operator.element_cost == ElementCost::Plain;
+    operator.blockwise && is_plain && operator.fields == FEW_FIELDS && problem.second().is_none()
 }
 
 /// The largest power of two that is at most `value`, and 1 for 0.
