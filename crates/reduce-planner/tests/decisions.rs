@@ -223,6 +223,22 @@ fn many_fields_are_merged_by_few_units() {
     assert_eq!((columns(ElementType::F32).vector, columns(ElementType::BF16).vector), (2, 4));
 }
 
+/// Columns of many fields whose rows begin inside lines of the cache are read in wider vectors by as
+/// many cubes as reside together, if that is several for each output. Wide ones leave no place for
+/// two, and narrow ones take few segments of each row.
+#[test]
+fn many_fields_share_fewer_lines_in_wider_vectors() {
+    let var = OperatorClass::new("var", 20).fields(5).blockwise();
+    let access = across(4, false).with_loads_in_flight(8);
+    for (rows, columns, cubes) in [(20_000, 5000, 3), (30_000, 3000, 5), (12_000, 6000, 2)] {
+        let plan = plan_of(var, &[rows, columns], 0);
+        assert_eq!(plan, Plan::new(access, split(cubes, 16, 16, Combine::Shared)));
+    }
+    for (rows, columns) in [(8000, 12_000), (100_000, 1000), (65_536, 1024)] {
+        assert_eq!(plan_of(var, &[rows, columns], 0).access.vector, 2, "{rows} x {columns}");
+    }
+}
+
 /// Operators with two passes take them where a few units hold a row: short rows by a few lanes, and
 /// by one unit where even those would idle; longer ones by planes and cubes with several loads in
 /// flight. Nothing else holds its elements.

@@ -667,7 +667,7 @@ pub(super) fn sector_share(
     tiles_per_cube: u32,
     units_per_output: u32,
 ) -> f64 {
-    if !access.realigns_across() && access.vector == widest_vector(problem, device) {
+    if !access.realigns_across() && access.vector >= widest_vector(problem, device) {
         return 1.0;
     }
     let inner_len = access.inner_len(problem).max(1);

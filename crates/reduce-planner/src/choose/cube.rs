@@ -172,6 +172,7 @@ fn block_across(
     let adjacent = (if one_row { inner } else { segment }).min(units);
     let adjacent = match sharing {
         Sharing::SeveralWide => (adjacent * WIDE_SEGMENTS).min(inner).min(units),
+        _ if access.is_doubled(problem, device) => (2 * adjacent).min(inner).min(units),
         _ => adjacent,
     };
     let (per_output, outputs) = if sharing != Sharing::No {

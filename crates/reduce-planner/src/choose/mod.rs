@@ -293,8 +293,9 @@ pub fn force(kind: ScheduleKind, problem: &Problem, device: &Device) -> Result<P
 #[derive(Clone, Copy)]
 struct Accesses {
     widest: Access,
-    /// Across outputs, with rows realigned, where that gives wider vectors. Along the reduction, in
-    /// single elements, where vectors leave edges.
+    /// Across outputs, with rows realigned, where that gives wider vectors, or in wider vectors than
+    /// accumulators of many fields leave registers for. Along the reduction, in single elements,
+    /// where vectors leave edges.
     other: Option<Access>,
 }
 
@@ -307,7 +308,7 @@ impl Accesses {
         let widest = Access::widest(problem, device);
         let other = match problem.direction() {
             Direction::Across if pays => widest.widened(problem, device),
-            Direction::Across => None,
+            Direction::Across => widest.doubled(problem, device),
             Direction::Along => widest.without_edges(problem),
         };
         Self { widest, other }
@@ -329,7 +330,10 @@ fn ruled(
     let applies = match kind {
         ScheduleKind::Unit => false,
         ScheduleKind::Plane => problem.direction() == Direction::Along,
-        ScheduleKind::Cube | ScheduleKind::Split => true,
+        ScheduleKind::Cube => {
+            accesses.other.is_none_or(|access| !access.is_doubled(problem, device))
+        }
+        ScheduleKind::Split => true,
     };
     let other = accesses.other.filter(|_| applies);
     let other = other.and_then(|access| planned(access).ok());
