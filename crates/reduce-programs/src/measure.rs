@@ -66,8 +66,8 @@ pub fn wait(client: &Client) -> Result<(), MeasureError> {
 }
 
 /// The number of calls that take about `sample_seconds`. `sample` returns the seconds per call in a
-/// sample of the given number of calls. Few calls tell little, because on wgpu waiting for the
-/// device takes some milliseconds, which the calls of a sample share.
+/// sample of the given number of calls. Few calls tell little, because waiting for the device takes
+/// as long as many of them, and not always as long: some milliseconds on wgpu.
 fn calls_to_fill<E>(
     sample_seconds: f64,
     sample: &mut impl FnMut(usize) -> Result<f64, E>,
@@ -83,12 +83,15 @@ fn calls_to_fill<E>(
 }
 
 /// The seconds of each of so many calls. `series` returns those that a series of calls takes.
+///
+/// Of few short calls, a long series may happen to take no longer than a short one. Then they have
+/// the time of the long series, with the wait at its end.
 fn per_call<E>(calls: usize, series: &mut impl FnMut(usize) -> Result<f64, E>) -> Result<f64, E> {
     let long = series(calls)?;
-    match calls / SHORT_SERIES {
-        0 => Ok(long / calls as f64),
-        short => Ok((long - series(short)?).max(0.0) / (calls - short) as f64),
-    }
+    let short = calls / SHORT_SERIES;
+    let more = if short > 0 { long - series(short)? } else { 0.0 };
+    let each = if more > 0.0 { more / (calls - short) as f64 } else { long / calls as f64 };
+    Ok(each)
 }
 
 /// Median time per call in microseconds, device and host together, over nine samples of about
@@ -155,16 +158,18 @@ mod tests {
         }
         let mut single = |calls: usize| Ok::<_, ()>(0.05 * calls as f64);
         assert_eq!(per_call(1, &mut single), Ok(0.05));
+        let mut same = |_: usize| Ok::<_, ()>(0.08);
+        assert_eq!(per_call(8, &mut same), Ok(0.01));
     }
 
-    /// A wait of milliseconds at the end of a sample is not taken for the calls' own time.
+    /// Waits that differ by milliseconds are not taken for the calls' own time.
     #[test]
     fn samples_are_filled_with_calls() {
         fn calls(per_call: f64, wait: f64) -> usize {
             let mut sample = |calls: usize| Ok::<_, ()>(per_call + wait / calls as f64);
             calls_to_fill(0.02, &mut sample).unwrap()
         }
-        // 253 calls and one wait take 20 ms.
+        // 253 calls and such a wait take 20 ms.
         assert!((200..=300).contains(&calls(67e-6, 0.003)), "{}", calls(67e-6, 0.003));
         assert!((280..=300).contains(&calls(67e-6, 0.0)), "{}", calls(67e-6, 0.0));
         assert_eq!(calls(0.01, 0.0), FEWEST_CALLS);

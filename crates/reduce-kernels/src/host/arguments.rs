@@ -35,6 +35,7 @@ pub(super) fn merging_types(client: &Client, signature: &Signature) -> KernelTyp
         application: None,
         stores: Stores::Elements,
         of_shard: false,
+        has_policy: false,
     }
 }
 

@@ -94,6 +94,13 @@ pub(crate) fn has_hardware_math(client: &Client) -> bool {
     compiler_takes_instructions && Language::of(client) == Language::Cuda
 }
 
+/// Whether kernels may name a policy of the cache for what they read: that of devices of compute
+/// capability 8.0 and later (PTX ISA, `createpolicy`), of which CubeCL says that they copy
+/// asynchronously.
+pub(crate) fn has_cache_policies(client: &Client) -> bool {
+    has_hardware_math(client) && client.properties().features.copy_async
+}
+
 /// Whether the client is a software adapter that takes kernels as SPIR-V.
 ///
 /// CubeCL 0.11 writes kernels with shared memory for GPUs with

@@ -47,6 +47,10 @@ pub(crate) struct KernelTypesArg {
     pub(crate) stores: Stores,
     /// Whether the input is a shard, whose first position is an argument.
     pub(crate) of_shard: bool,
+    /// Whether an argument says how the cache treats what the kernel reads.
+    ///
+    /// Like [`Stores`], it is here for the kernel's name.
+    pub(crate) has_policy: bool,
 }
 
 /// Which arrays a kernel writes to, of those that it may be given.

@@ -392,6 +392,7 @@ fn forms(
         application: None,
         stores: Stores::Elements,
         of_shard: false,
+        has_policy: false,
     };
     let bound = |(output, result): (&Handle, &ElementType)| {
         Bound::own(output.clone().binding(), len, result.bytes())

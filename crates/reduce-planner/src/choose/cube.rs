@@ -139,10 +139,10 @@ fn block_along(
 fn leaves_fewer_idle(loads: u64, units: u32, loads_in_flight: usize) -> bool {
     let in_rounds = |units: u32| {
         let round = (u64::from(units) * loads_in_flight as u64).max(1);
-        loads.div_ceil(round) * round
+        loads.div_ceil(round).saturating_mul(round)
     };
     // More than a tenth fewer.
-    units > 1 && 10 * in_rounds(units) > 11 * in_rounds(units / 2)
+    units > 1 && in_rounds(units).saturating_mul(10) > in_rounds(units / 2).saturating_mul(11)
 }
 
 /// Across outputs, adjacent units read whole memory segments.

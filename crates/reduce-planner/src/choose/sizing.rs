@@ -60,7 +60,8 @@ fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> 
     }
 }
 
-/// Whether the accumulators of rows have as many fields as light ones may, of sums and extrema alone.
+/// Whether half of the usual units have twice the usual loads in flight in cubes along the reduction:
+/// those whose accumulators have as many fields as light ones may, of sums alone.
 pub(super) fn takes_more_loads(problem: &Problem) -> bool {
     let operator = problem.operator();
     let is_plain = !operator.positional && operator.element_cost == ElementCost::Plain;

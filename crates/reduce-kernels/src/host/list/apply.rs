@@ -329,6 +329,7 @@ impl PreparedListApplication {
             application: Some(ApplicationTypes { real, outputs: [stored; 3], operands: [real; 3] }),
             stores: Stores::Vectors,
             of_shard: false,
+            has_policy: false,
         }
     }
 

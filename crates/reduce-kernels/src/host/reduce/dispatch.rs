@@ -2,10 +2,11 @@
 
 use cubecl::{ir::AddressType, prelude::*};
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem,
-    Schedule, check_limits,
+    Combine, Device, Direction, ElementType, Illegal, Merge, Plan, PlanError, Problem, Schedule,
+    check_limits,
 };
 
+use super::streams::streams;
 use crate::{
     error::ReduceError,
     host::{
@@ -116,51 +117,10 @@ impl Dispatch {
             merging,
             bindings: device.max_bindings as usize,
             chains: fields[0].is_float() && needs_chains(operator, &plan, problem),
-            streams: reads_lines(&plan, problem, device)
-                .then(|| streams(plan.access, problem, device)),
+            streams: streams(&plan, problem, device),
         })
     }
 }
-
-/// Bytes of a line of the L2 cache of NVIDIA's GPUs.
-const LINE_BYTES: usize = 128;
-
-/// Whether units read whole lines together: those that share an output along the reduction, those
-/// of neighbouring tiles across outputs.
-///
-/// If several loads share a line that the cache gives up first, it may be gone before the last of
-/// them: a sum of f32 rows of 8, in one unit each, took 148 us in place of 139 on one H200, and a
-/// variance of 4096 rows of 50,257, which planes peel, 214 in place of 190. Reductions of several
-/// dimensions gain 4 % in one case and lose 8 in another, so they are read as usual too.
-fn reads_lines(plan: &Plan, problem: &Problem, device: &Device) -> bool {
-    let along = plan.access.direction == Direction::Along;
-    let units = match along {
-        true => plan.schedule.units_per_output(),
-        false => plan.schedule.outputs_per_cube(),
-    };
-    let bytes = units as usize * plan.access.vector * problem.input().bytes();
-    let peeled_by_planes = along && plan.access.peeled && units <= device.plane_size_max;
-    bytes >= LINE_BYTES && !peeled_by_planes && problem.reduced().len() == 1
-}
-
-/// Whether the cache should give up first what a reduction reads, because it does not hold it until
-/// a later kernel could find it there. Columns whose rows begin inside of lines share these with
-/// their neighbours: a sum of f32 100 × 1000 × 1000 over axis 0 took 97.3 us in place of 95.8.
-fn streams(access: Access, problem: &Problem, device: &Device) -> bool {
-    let bytes = problem.input().bytes();
-    let read = problem.input_span().saturating_mul(bytes) as u64;
-    let pitches = problem.kept().iter().map(|dim| dim.stride);
-    let pitches = pitches.chain(problem.reduced().iter().map(|dim| dim.stride));
-    let whole = |stride: usize| stride == 1 || (stride * bytes).is_multiple_of(LINE_BYTES);
-    let in_lines = access.direction == Direction::Along || pitches.into_iter().all(whole);
-    let is_known = device.cache_bytes > 0;
-    is_known && in_lines && read >= STREAMED_CACHES * device.cache_bytes
-}
-
-/// Inputs of so many times the cache's bytes leave nothing there for a later kernel. In between, a
-/// tensor of 24 MB that was read again and again on an H200, with 8 MB of others between, took 11.4
-/// us as one to give up first, and 8.5 as usual.
-const STREAMED_CACHES: u64 = 2;
 
 /// The scratch memory of one launch.
 pub(super) enum Scratch {

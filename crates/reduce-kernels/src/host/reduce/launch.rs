@@ -15,7 +15,7 @@ use crate::{
             count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
         },
         bound::Bound,
-        client::has_hardware_math,
+        client::has_cache_policies,
         companion::{second_access, second_arrays},
         launched::{Kernel, Noted, dimensions},
         scratch::Words,
@@ -91,8 +91,14 @@ impl Generated<'_> {
             chains: self.dispatch.chains,
             stores: if in_vectors { Stores::Vectors } else { merging.stores },
             of_shard: self.problem().is_shard(),
+            has_policy: self.streams().is_some(),
             ..merging
         }
+    }
+
+    /// Whether the cache should give up first what the kernels read, if they tell it.
+    fn streams(&self) -> Option<bool> {
+        self.dispatch.streams.filter(|_| has_cache_policies(self.client))
     }
 
     fn merging_types(&self) -> KernelTypesArg {
@@ -252,10 +258,8 @@ impl ReductionLaunch<'_> {
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
         let access = self.kernels.dispatch.plan.access;
-        let has_policies = has_hardware_math(self.kernels.client);
-        let streams = self.kernels.dispatch.streams.filter(|_| has_policies);
         let twice = access.peeled || access.realigned;
-        self.inputs.arrays(self.problem(), access, twice, None, streams)
+        self.inputs.arrays(self.problem(), access, twice, None, self.kernels.streams())
     }
 
     /// The outputs, or the words of accumulators.

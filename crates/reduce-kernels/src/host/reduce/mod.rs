@@ -29,6 +29,7 @@ pub(crate) mod dispatch;
 pub(crate) mod launch;
 pub(crate) mod merge;
 pub(crate) mod request;
+mod streams;
 
 use dispatch::{Dispatch, Scratch};
 use launch::{Generated, ReductionLaunch};
