@@ -59,6 +59,12 @@ mod top_k_windows;
 mod transcendental;
 mod types;
 
+/// Waits for what a test has launched and not read. Mesa's software adapter crashes if it still
+/// compiles a kernel when the process ends. Errors of such launches are no part of a test.
+fn finish(client: &reduce_kernels::cubecl::prelude::Client) {
+    let _ = reduce_kernels::cubecl::future::block_on(client.sync());
+}
+
 /// Tests named as given, each a function that takes a client of the backend whose module this is
 /// in.
 macro_rules! tests {
@@ -66,7 +72,9 @@ macro_rules! tests {
         $(
             #[test]
             fn $test() {
-                $function(&client());
+                let client = client();
+                $function(&client);
+                crate::finish(&client);
             }
         )*
     };
