@@ -1,9 +1,6 @@
 //! How the input is read: the direction, the length of vectors, and how much is in flight.
 
-use super::{
-    cost::rows_share_lines,
-    sizing::{FEW_FIELDS, cubes_wanted, is_long, row, takes_more_loads},
-};
+use super::sizing::{FEW_FIELDS, cubes_wanted, is_long, row, rows_share_lines, takes_more_loads};
 use crate::{
     device::Device,
     element::ElementType,

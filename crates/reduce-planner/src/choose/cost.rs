@@ -6,7 +6,10 @@
 //! they do not overlap entirely. A roofline has the last two (Williams, Waterman and Patterson,
 //! "Roofline", 2009); the first is Little's law for whole rounds of loads and whole waves of cubes.
 
-use super::{access::widest_vector, sizing::FEW_FIELDS};
+use super::{
+    access::widest_vector,
+    sizing::{FEW_FIELDS, rows_share_lines},
+};
 use crate::{
     device::Device,
     estimate::Estimate,
@@ -589,15 +592,6 @@ fn locality_across(
     let twice = (1.0 - sectors) * from_percent(device.profile.sector_percent) * (1.0 - first_round);
     device.profile.efficiency_of_segment(segment) * (1.0 - twice)
         / (1.0 + time_of_shared_lines(problem, device, segment, rounds))
-}
-
-/// Whether rows begin inside lines of the cache, so that segments of neighbouring rows do.
-pub(super) fn rows_share_lines(problem: &Problem, device: &Device) -> bool {
-    let kept = problem.kept().iter().map(|dim| dim.stride);
-    let strides = kept.chain(problem.reduced().iter().map(|dim| dim.stride));
-    let (bytes, line) = (problem.input().bytes(), device.tuning.line_bytes);
-    let whole = |stride: usize| stride.saturating_mul(bytes).is_multiple_of(line);
-    !strides.filter(|&stride| stride > 1).all(whole)
 }
 
 /// What is added to the time of reading segments whose first and last line neighbouring segments

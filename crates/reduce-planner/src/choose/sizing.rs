@@ -68,6 +68,15 @@ pub(super) fn takes_more_loads(problem: &Problem) -> bool {
     operator.blockwise && is_plain && operator.fields == FEW_FIELDS && problem.second().is_none()
 }
 
+/// Whether rows begin inside lines of the cache, so that segments of neighbouring rows do.
+pub(super) fn rows_share_lines(problem: &Problem, device: &Device) -> bool {
+    let kept = problem.kept().iter().map(|dim| dim.stride);
+    let strides = kept.chain(problem.reduced().iter().map(|dim| dim.stride));
+    let (bytes, line) = (problem.input().bytes(), device.tuning.line_bytes);
+    let whole = |stride: usize| stride.saturating_mul(bytes).is_multiple_of(line);
+    !strides.filter(|&stride| stride > 1).all(whole)
+}
+
 /// The largest power of two that is at most `value`, and 1 for 0.
 pub(crate) fn floor_power_of_two(value: u64) -> u64 {
     1 << value.max(1).ilog2()

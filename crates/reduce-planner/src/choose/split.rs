@@ -4,9 +4,8 @@
 //! last cube to finish, or a second launch, merges them in the order of the cubes.
 
 use super::{
-    cost::rows_share_lines,
     cube::{self, Block, Sharing},
-    sizing::{cubes_wanted, floor_power_of_two, long_waves, units_limit},
+    sizing::{cubes_wanted, floor_power_of_two, long_waves, rows_share_lines, units_limit},
 };
 use crate::{
     device::Device,

@@ -1,7 +1,7 @@
 //! Launches kernels with a dispatch, checked buffers and scratch memory.
 
 use cubecl::prelude::*;
-use reduce_planner::{Access, Direction, ElementType, Problem};
+use reduce_planner::{Access, Direction, ElementType, Plan, Problem};
 
 use super::{
     Inputs,
@@ -15,7 +15,6 @@ use crate::{
             count, dims, geometry, merging_types, parameters, partial_arrays, words_target,
         },
         bound::Bound,
-        client::has_cache_policies,
         companion::{second_access, second_arrays},
         launched::{Kernel, Noted, dimensions},
         scratch::Words,
@@ -91,14 +90,9 @@ impl Generated<'_> {
             chains: self.dispatch.chains,
             stores: if in_vectors { Stores::Vectors } else { merging.stores },
             of_shard: self.problem().is_shard(),
-            has_policy: self.streams().is_some(),
+            has_policy: self.dispatch.streams.is_some(),
             ..merging
         }
-    }
-
-    /// Whether the cache should give up first what the kernels read, if they tell it.
-    fn streams(&self) -> Option<bool> {
-        self.dispatch.streams.filter(|_| has_cache_policies(self.client))
     }
 
     fn merging_types(&self) -> KernelTypesArg {
@@ -257,9 +251,9 @@ impl ReductionLaunch<'_> {
     /// The input as an array of vectors: those that lie entirely inside its span. Peeled and
     /// realigned accesses also get it as an array of elements.
     fn input(&self) -> InputArraysLaunch {
-        let access = self.kernels.dispatch.plan.access;
+        let Dispatch { plan: Plan { access, .. }, streams, .. } = *self.kernels.dispatch;
         let twice = access.peeled || access.realigned;
-        self.inputs.arrays(self.problem(), access, twice, None, self.kernels.streams())
+        self.inputs.arrays(self.problem(), access, twice, None, streams)
     }
 
     /// The outputs, or the words of accumulators.

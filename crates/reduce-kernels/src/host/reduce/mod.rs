@@ -13,6 +13,7 @@ use super::{
     bound::{Bound, byte_count, check_inputs},
     cache::{Asked, Held, Known, Models, Remembered, chosen},
     call::{Call, Task},
+    client::has_cache_policies,
     launched::{Kernel, Launches, Noted},
     scratch::Stream,
     types::check_arithmetic,
@@ -137,7 +138,9 @@ impl Task for ReduceRequest<'_> {
         let operator = self.operator;
         let fields = &signature.fields[..operator.0.fields];
         let available = client.properties().memory.max_page_size;
-        Ok(Dispatch::new(operator, *plan, problem, device, fields, *words, available)?)
+        let dispatch = Dispatch::new(operator, *plan, problem, device, fields, *words, available)?;
+        let streams = dispatch.streams.filter(|_| has_cache_policies(client));
+        Ok(Dispatch { streams, ..dispatch })
     }
 
     fn prepare(
