@@ -17,9 +17,9 @@ const FEWEST_ROWS: usize = 64;
 /// wait until CubeCL has room for another launch.
 const CALLS_IN_FLIGHT: usize = 32;
 
-/// How long calls of shapes that were never seen keep the calling thread, in microseconds.
+/// How long calls keep the calling thread, each alone, in microseconds.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct NewShapes {
+pub struct CallingThread {
     /// Half of the calls take no longer.
     pub median: f64,
     /// 99 of 100 calls take no longer.
@@ -37,8 +37,12 @@ pub struct CallCost {
     pub seen_shape: f64,
     /// A sum of a shape that was never seen, through a kernel that was compiled before.
     pub new_shape: f64,
-    /// Each call of such a sum alone: what the thread that calls waits for.
-    pub new_shapes: NewShapes,
+    /// The calling thread in empty kernels.
+    pub bare_calls: CallingThread,
+    /// The calling thread in sums of a shape that was seen before.
+    pub seen_calls: CallingThread,
+    /// The calling thread in sums of shapes that were never seen.
+    pub new_calls: CallingThread,
 }
 
 #[cube(launch_unchecked)]
@@ -49,7 +53,7 @@ fn idle(input: &[f32], output: &mut [f32]) {
 }
 
 impl CallCost {
-    /// Measures all three.
+    /// Measures all of them.
     ///
     /// # Errors
     ///
@@ -58,7 +62,7 @@ impl CallCost {
         let most = FEWEST_ROWS + 2 * NEW_SHAPES;
         let case: Case = format!("sum f32 [{most}, 32] axis 1").parse().expect("a case");
         let matrix = inputs(client, &case, Some(0)).remove(0);
-        let bare_launch = microseconds_per_call(client, sample_seconds, || {
+        let bare = || {
             let output = client.empty(4);
             // SAFETY: both buffers hold the one element that the kernel touches.
             unsafe {
@@ -71,44 +75,48 @@ impl CallCost {
                 );
             }
             Ok(())
-        })?;
+        };
+        let bare_launch = microseconds_per_call(client, sample_seconds, bare)?;
         let rows = |rows: usize| {
             let case: Case = format!("sum f32 [{rows}, 32] axis 1").parse().expect("a case");
             let handle = matrix.handle.clone();
             (TensorHandle::new_contiguous([rows, 32], handle, matrix.dtype), case)
         };
-        let (input, case) = rows(FEWEST_ROWS);
-        let seen_shape = microseconds_per_call(client, sample_seconds, || {
-            run(client, &case, &input, None)?;
-            Ok(())
-        })?;
+        let sum = |(input, case): &(TensorHandle, Case)| Ok(drop(run(client, case, input, None)?));
+        let seen = rows(FEWEST_ROWS);
+        let seen_shape = microseconds_per_call(client, sample_seconds, || sum(&seen))?;
         // Shapes are made beforehand; each is summed once.
         let mut shapes = (FEWEST_ROWS..).map(rows).take(2 * NEW_SHAPES);
         let first: Vec<_> = shapes.by_ref().take(NEW_SHAPES).collect();
         let mut first = first.into_iter().cycle();
         let new_shape = microseconds_per_call(client, sample_seconds, || {
-            let (input, case) = first.next().expect("there is a shape");
-            run(client, &case, &input, None)?;
-            Ok(())
+            sum(&first.next().expect("there is a shape"))
         })?;
-        let new_shapes = new_shapes(client, &shapes.collect::<Vec<_>>())?;
-        Ok(Self { bare_launch, seen_shape, new_shape, new_shapes })
+        let bare_calls = calling_thread(client, NEW_SHAPES, bare)?;
+        let seen_calls = calling_thread(client, NEW_SHAPES, || sum(&seen))?;
+        let mut others = shapes.collect::<Vec<_>>().into_iter();
+        let new_calls =
+            calling_thread(client, NEW_SHAPES, || sum(&others.next().expect("there is a shape")))?;
+        Ok(Self { bare_launch, seen_shape, new_shape, bare_calls, seen_calls, new_calls })
     }
 }
 
-/// Times the call of each of these sums.
-fn new_shapes(client: &Client, shapes: &[(TensorHandle, Case)]) -> Result<NewShapes, MeasureError> {
-    let mut times = Vec::with_capacity(shapes.len());
-    for calls in shapes.chunks(CALLS_IN_FLIGHT) {
-        for (input, case) in calls {
+/// Times each of so many calls.
+fn calling_thread(
+    client: &Client,
+    calls: usize,
+    mut call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<CallingThread, MeasureError> {
+    let mut times = Vec::with_capacity(calls);
+    while times.len() < calls {
+        for _ in 0..CALLS_IN_FLIGHT.min(calls - times.len()) {
             let start = Instant::now();
-            let output = run(client, case, input, None)?;
+            call()?;
             times.push(start.elapsed().as_secs_f64() * 1e6);
-            drop(output);
         }
         wait(client)?;
     }
     times.sort_by(f64::total_cmp);
     let at = |percent: usize| times[(times.len() - 1) * percent / 100];
-    Ok(NewShapes { median: at(50), percentile_99: at(99), slowest: at(100) })
+    Ok(CallingThread { median: at(50), percentile_99: at(99), slowest: at(100) })
 }

@@ -20,9 +20,10 @@ pub mod shards;
 mod stated;
 pub mod sweep;
 pub mod tune;
+pub mod turns;
 
 pub use call::{inputs, run};
-pub use call_cost::CallCost;
+pub use call_cost::{CallCost, CallingThread};
 pub use case::{Case, CaseError, Over};
 #[cfg(feature = "cubek")]
 pub use cubek::fastest_routine;

@@ -5,7 +5,7 @@ use std::num::ParseIntError;
 use reduce_kernels::{
     ElementType, ReduceError, TensorDescription,
     by_name::{OperatorName, OperatorOptions, UnknownOperator, with_operator},
-    list::{ClippedToNorm, reduce_list},
+    list::{ClippedToNorm, reduce_list, scan_list},
     operators::NormL2,
     planner::UnknownElementType,
     plans::RecordedCall,
@@ -16,6 +16,8 @@ use reduce_kernels::{
 pub enum ListWork {
     /// A reduction.
     Reduce(OperatorName),
+    /// A scan of each tensor along its first axis.
+    Scan(OperatorName),
     /// Clipping in place, in each call to this times the norm of the call before.
     Clip {
         /// 1 where no tensor needs it.
@@ -24,7 +26,7 @@ pub enum ListWork {
 }
 
 /// A list: `norm_l2 f32 27 of 1x[64, 64, 3, 3] 2x[64]`, 27 times one tensor of the first shape and
-/// two of the second.
+/// two of the second. `scan of ` before it asks for running results along the first axis of each.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listing {
     /// The case as it is printed.
@@ -62,6 +64,9 @@ const CLIP: &str = "clip";
 /// The name of a case that clips tensors, none of which need it.
 const UNCLIPPED: &str = "unclipped";
 
+/// The words before a list that is scanned.
+const SCAN: &str = "scan of ";
+
 impl Listing {
     /// Whether a line looks like a list's.
     #[must_use]
@@ -80,7 +85,8 @@ impl Listing {
             let parsed = text.trim().parse::<usize>();
             parsed.map_err(|error| ListingError::Number(text.into(), error))
         };
-        let (head, tensors) = line.split_once(" of ").ok_or_else(no_case)?;
+        let scanned = line.strip_prefix(SCAN);
+        let (head, tensors) = scanned.unwrap_or(line).split_once(" of ").ok_or_else(no_case)?;
         let words: Vec<&str> = head.split_whitespace().collect();
         let [operator, element, repeated] = words[..] else { return Err(no_case()) };
         let mut shapes = Vec::new();
@@ -91,6 +97,7 @@ impl Listing {
         }
         let shapes = std::iter::repeat_n(shapes, number(repeated)?).flatten().collect();
         let work = match operator {
+            name if scanned.is_some() => ListWork::Scan(name.parse()?),
             CLIP => ListWork::Clip { factor: 0.999 },
             UNCLIPPED => ListWork::Clip { factor: 1.0 },
             name => ListWork::Reduce(name.parse()?),
@@ -110,6 +117,11 @@ impl Listing {
             ListWork::Reduce(operator) => {
                 with_operator!(operator, OperatorOptions::default(), operator => {
                     reduce_list(operator, &tensors).record()
+                })
+            }
+            ListWork::Scan(operator) => {
+                with_operator!(operator, OperatorOptions::default(), operator => {
+                    scan_list(operator, &tensors).over(0).record()
                 })
             }
             ListWork::Clip { .. } => {

@@ -13,7 +13,7 @@ use reduce_kernels::{
     by_name::{OperatorOptions, with_operator},
     cubecl::{prelude::*, std::tensor::TensorHandle},
     device_of,
-    list::{clip_by_global_norm_in_place, reduce_list},
+    list::{clip_by_global_norm_in_place, reduce_list, scan_list},
     planner::{ListTuning, choose_list, row_major_strides},
 };
 use reduce_programs::{
@@ -23,8 +23,9 @@ use reduce_programs::{
 
 use super::ended;
 
-/// Times operators over lists of tensors, and clipping: `clip` where all tensors are scaled,
-/// `unclipped` where none is. The rate of clipping is that of two reads and one write. The tensors
+/// Times operators over lists of tensors, their scans (`scan of sum ..`), and clipping: `clip` where
+/// all tensors are scaled, `unclipped` where none is. The rate of clipping is that of two reads and
+/// one write, and that of a scan of one read and one write. The tensors
 /// are the same in each call, as gradients are: a list that fits the cache is read from it.
 #[derive(Args)]
 pub(crate) struct Arguments {
@@ -118,6 +119,19 @@ fn time(
     let words = &case.words;
     let operator = match case.work {
         ListWork::Reduce(operator) => operator,
+        ListWork::Scan(operator) => {
+            return with_operator!(operator, OperatorOptions::default(), operator => {
+                let list = || scan_list(operator, &tensors).over(0);
+                let plan = list().choose(client)?.plan;
+                let us = microseconds_per_call(client, sample_seconds, || {
+                    list().run(client)?;
+                    Ok(())
+                })?;
+                let rate = gigabytes_per_second(2 * bytes, us);
+                drop(writeln!(io::stdout(), "OURS {words}: {us:.2} us {rate:.1} GB/s  # {plan}"));
+                Ok(())
+            });
+        }
         ListWork::Clip { factor } => {
             let mut max_norm = if factor < 1.0 { 1.0 } else { 1e30 };
             let us = microseconds_per_call(client, sample_seconds, || {

@@ -1,9 +1,9 @@
 //! Times the plans that a search compares, and tells how far the choice is from the fastest.
 
 use std::{
-    fs::{File, OpenOptions},
+    fs::OpenOptions,
     io::{self, Write},
-    path::{Path, PathBuf},
+    path::PathBuf,
     process::ExitCode,
 };
 
@@ -12,6 +12,7 @@ use reduce_benches::{
     Case, CaseError,
     regret::{Line, Measured, Tried, problem, random_cases},
     run, sweep,
+    turns::{LockError, Turns},
 };
 use reduce_kernels::{
     Device, ReduceError,
@@ -21,7 +22,7 @@ use reduce_kernels::{
 };
 use reduce_programs::{
     BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, on_device,
-    random_inputs, read, wait,
+    random_inputs, read, sample_of_calls, wait,
 };
 
 use super::ended;
@@ -46,13 +47,8 @@ pub(crate) struct Arguments {
     /// Divide the elements of all cases by about this number, for devices without a GPU.
     #[arg(long, default_value_t = 1)]
     divide: usize,
-    /// Time only every `of`th case, from this one on: `0/4`. Several processes can share the work.
-    #[arg(long, default_value = "0/1", value_parser = part)]
-    part: (usize, usize),
-    /// Share this file with the other processes: each compiles all its kernels first, and plans are
-    /// timed when none compiles any more, one process after the other.
-    #[arg(long)]
-    lock: Option<PathBuf>,
+    #[command(flatten)]
+    turns: Turns,
     /// Most plans of a case.
     #[arg(long, default_value_t = 16, value_parser = clap::builder::RangedU64ValueParser::<usize>::new().range(1..))]
     most: usize,
@@ -69,15 +65,6 @@ pub(crate) struct Arguments {
     json: PathBuf,
 }
 
-fn part(text: &str) -> Result<(usize, usize), String> {
-    let (nth, of) = text.split_once('/').ok_or("expected `0/4`")?;
-    let number = |text: &str| text.parse::<usize>().map_err(|error| error.to_string());
-    match (number(nth)?, number(of)?) {
-        (nth, of) if nth < of => Ok((nth, of)),
-        (nth, of) => Err(format!("there is no part {nth} of {of}")),
-    }
-}
-
 /// What stops the program.
 #[derive(Debug, thiserror::Error)]
 enum Stop {
@@ -91,8 +78,8 @@ enum Stop {
     Backend(#[from] BackendError),
     #[error("{}: {source}", path.display())]
     Path { path: PathBuf, source: io::Error },
-    #[error("the lock: {source}")]
-    Lock { source: io::Error },
+    #[error(transparent)]
+    Lock(#[from] LockError),
     #[error("{what}: {source}")]
     Measure { what: String, source: MeasureError },
 }
@@ -127,8 +114,7 @@ fn stated_cases(arguments: &Arguments) -> Result<Vec<Case>, Stop> {
 }
 
 fn regret(arguments: &Arguments) -> Result<(), Stop> {
-    let (nth, of) = arguments.part;
-    let cases = stated_cases(arguments)?.into_iter().skip(nth).step_by(of).collect();
+    let cases = arguments.turns.part_of(stated_cases(arguments)?);
     on_device(arguments.backend, Times { cases, arguments })?
 }
 
@@ -154,40 +140,33 @@ impl OnDevice for Times<'_> {
         let device = device_of(client);
         write(&Line::Device { runtime, device: Box::new(device.clone()) })?;
         let most_bytes = client.properties().memory.max_page_size;
-        let lock = arguments.lock.as_deref().map(opened).transpose()?;
-        let lock = lock.as_ref();
-        let locked = |how: fn(&File) -> io::Result<()>| {
-            lock.map_or(Ok(()), how).map_err(|source| Stop::Lock { source })
-        };
+        let lock = arguments.turns.lock()?;
 
-        locked(File::lock_shared)?;
-        let mut compiled = Vec::new();
-        for case in self.cases.iter().filter(|case| case.input_bytes() <= most_bytes) {
-            match compile(client, &device, case, arguments) {
-                Ok(plans) => compiled.push((case, plans)),
-                Err(MeasureError::Refused(refused)) => eprintln!("SKIPPED {case}: {refused}"),
-                Err(source) => return Err(Stop::Measure { what: case.to_string(), source }),
+        let compiled = lock.beside_others(|| {
+            let mut compiled = Vec::new();
+            for case in self.cases.iter().filter(|case| case.input_bytes() <= most_bytes) {
+                match compile(client, &device, case, arguments) {
+                    Ok(plans) => compiled.push((case, plans)),
+                    Err(MeasureError::Refused(refused)) => eprintln!("SKIPPED {case}: {refused}"),
+                    Err(source) => return Err(Stop::Measure { what: case.to_string(), source }),
+                }
+                client.memory_cleanup().expect("no program records a graph");
             }
-            client.memory_cleanup().expect("no program records a graph");
-        }
-        locked(File::unlock)?;
+            Ok(compiled)
+        })?;
         for (case, plans) in compiled {
-            locked(File::lock)?;
-            let measured = time(client, case, &plans, arguments)
-                .map_err(|source| Stop::Measure { what: case.to_string(), source })?;
-            client.memory_cleanup().expect("no program records a graph");
-            // The memory is given back when the device's thread comes to it.
-            wait(client).map_err(|source| Stop::Measure { what: case.to_string(), source })?;
-            locked(File::unlock)?;
+            let measured = lock.alone(|| {
+                let failed = |source| Stop::Measure { what: case.to_string(), source };
+                let measured = time(client, case, &plans, arguments).map_err(failed)?;
+                client.memory_cleanup().expect("no program records a graph");
+                // The memory is given back when the device's thread comes to it.
+                wait(client).map_err(failed)?;
+                Ok::<_, Stop>(measured)
+            })?;
             write(&Line::Case(measured))?;
         }
         Ok(())
     }
-}
-
-fn opened(path: &Path) -> Result<File, Stop> {
-    let file = OpenOptions::new().append(true).create(true).open(path);
-    file.map_err(|source| Stop::Path { path: path.into(), source })
 }
 
 /// The plans to time for a case, whose kernels have run once.
@@ -231,22 +210,14 @@ fn time(
     let inputs = random_inputs(client, case.element, &shape, &strides, Some(arguments.rotated));
     wait(client)?;
     let mut samples = vec![Vec::new(); plans.len()];
+    let mut calls = vec![None; plans.len()];
     let mut turn = 0;
-    let mut sample = |plan: Plan, seconds: f64| -> Result<f64, MeasureError> {
-        let mut calls = 2;
-        loop {
-            let start = std::time::Instant::now();
-            for _ in 0..calls {
-                turn += 1;
-                run(client, case, &inputs[turn % inputs.len()], Some(plan))?;
-            }
-            wait(client)?;
-            let took = start.elapsed().as_secs_f64();
-            if took >= 0.5 * seconds || calls >= 4096 {
-                return Ok(took / calls as f64 * 1e6);
-            }
-            calls = ((seconds / took * calls as f64) as usize).clamp(2 * calls, 16 * calls);
-        }
+    let mut sample = |nth: usize, seconds: f64| {
+        sample_of_calls(client, seconds, &mut calls[nth], || {
+            turn += 1;
+            run(client, case, &inputs[turn % inputs.len()], Some(plans[nth]))?;
+            Ok(())
+        })
     };
     let seconds = arguments.sample_ms / 1e3;
     let all: Vec<usize> = (0..plans.len()).collect();
@@ -254,7 +225,7 @@ fn time(
         // Drift of the device hits all alike.
         for &turn in &all {
             let nth = if round % 2 == 0 { turn } else { plans.len() - 1 - turn };
-            samples[nth].push(sample(plans[nth], seconds)?);
+            samples[nth].push(sample(nth, seconds)?);
         }
     }
     // The fastest ones again, with the chosen one, so that the best is not only lucky.
@@ -266,7 +237,7 @@ fn time(
     }
     for _ in 0..ROUNDS {
         for &nth in &again {
-            samples[nth].push(sample(plans[nth], seconds)?);
+            samples[nth].push(sample(nth, seconds)?);
         }
     }
     let tried = plans.iter().zip(samples).map(|(&plan, samples)| Tried {

@@ -9,7 +9,8 @@ use std::{
 
 use clap::Args;
 use reduce_benches::{
-    CallCost, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs, run, sweep,
+    CallCost, CallingThread, Case, CaseError, Delay, Record, RecordError, Timing, Tried, inputs,
+    run, sweep,
 };
 use reduce_kernels::{
     by_name::{OperatorOptions, with_operator},
@@ -178,14 +179,17 @@ fn time(
     let call = CallCost::measure(client, sample_seconds).map_err(stopped("the cost of a call"))?;
     print(format_args!(
         "CALL {:.2} us for an empty kernel, {:.2} us for a sum of a shape seen before, {:.2} us of a \
-         new shape; each such call alone {:.2} us (median), {:.2} us (99 %), {:.2} us (slowest)",
-        call.bare_launch,
-        call.seen_shape,
-        call.new_shape,
-        call.new_shapes.median,
-        call.new_shapes.percentile_99,
-        call.new_shapes.slowest
+         new shape",
+        call.bare_launch, call.seen_shape, call.new_shape
     ))?;
+    let alone = [("an empty kernel", call.bare_calls), ("a seen shape", call.seen_calls)];
+    for (what, thread) in alone.into_iter().chain([("a new shape", call.new_calls)]) {
+        let CallingThread { median, percentile_99, slowest } = thread;
+        print(format_args!(
+            "CALL of {what} keeps its thread {median:.2} us (median), {percentile_99:.2} us (99 %), \
+             {slowest:.2} us (slowest)"
+        ))?;
+    }
     let delay = Delay::calibrate(client).map_err(stopped("the delay"))?;
     let engine = Engine {
         client,

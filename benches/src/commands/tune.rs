@@ -3,7 +3,10 @@
 use std::{collections::HashSet, fmt, io, path::PathBuf, process::ExitCode};
 
 use clap::Args;
-use reduce_benches::tune::{Calls, LineError, Measured, SkipReason, Summary, calls, line};
+use reduce_benches::{
+    tune::{Calls, LineError, Measured, SkipReason, Summary, calls, line},
+    turns::{LockError, Turns},
+};
 use reduce_kernels::{
     Device,
     cubecl::prelude::*,
@@ -51,6 +54,8 @@ pub(crate) struct Arguments {
     /// Bytes of inputs that calls take in turn.
     #[arg(long, default_value_t = 512 << 20)]
     rotated: usize,
+    #[command(flatten)]
+    turns: Turns,
     #[arg(long, help = BACKEND_HELP)]
     backend: Option<Backend>,
 }
@@ -68,6 +73,8 @@ enum Stop {
     Backend(#[from] BackendError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Lock(#[from] LockError),
     #[error("{case}: {source}")]
     Measure { case: String, source: MeasureError },
     #[error("standard output: {0}")]
@@ -87,6 +94,7 @@ fn run(arguments: &Arguments) -> Result<(), Stop> {
     if cases.is_empty() {
         return Err(Stop::NoCase);
     }
+    let cases = arguments.turns.part_of(cases);
     on_device(arguments.backend, Tune { cases, arguments })?
 }
 
@@ -122,21 +130,15 @@ impl OnDevice for Tune<'_> {
             summary: Summary::default(),
             seen: HashSet::new(),
         };
+        let lock = arguments.turns.lock()?;
+        if arguments.turns.are_taken() {
+            lock.beside_others(|| cases.iter().try_for_each(|case| tuning.compile_call(case)))?;
+        }
         let progress = progress(cases.len() as u64, "{bar:30} {pos}/{len} {eta} {msg}", false);
         for case in &cases {
             progress.set_message(case.to_string());
             let print = |line: String| progress.suspend(|| say(line));
-            match case {
-                RecordedCall::Reduction(reduction) => tuning.tune(reduction, print)?,
-                RecordedCall::TopK(selection) => tuning.tune(selection, print)?,
-                RecordedCall::Application(application) => tuning.tune(application, print)?,
-                RecordedCall::List(list) => tuning.tune(list, print)?,
-                RecordedCall::ListApplication(application) => tuning.tune(application, print)?,
-                RecordedCall::Scan(scan) => tuning.tune(scan, print)?,
-                RecordedCall::ListScan(_) => tuning.skip(case, &SkipReason::ListScan, print)?,
-                RecordedCall::Segments(_) => tuning.skip(case, &SkipReason::Segments, print)?,
-                other => tuning.skip(other, &SkipReason::Kind, print)?,
-            }
+            lock.alone(|| tuning.tune_call(case, print))?;
             progress.inc(1);
         }
         progress.finish_and_clear();
@@ -169,6 +171,57 @@ impl Tuning<'_> {
         Ok(print(format!("SKIPPED {case}: {reason}"))?)
     }
 
+    /// Compiles the kernels of a call's plans, if the device can run it.
+    fn compile_call(&self, call: &RecordedCall) -> Result<(), Stop> {
+        match call {
+            RecordedCall::Reduction(reduction) => self.compile(reduction),
+            RecordedCall::TopK(selection) => self.compile(selection),
+            RecordedCall::Application(application) => self.compile(application),
+            RecordedCall::List(list) => self.compile(list),
+            RecordedCall::ListApplication(application) => self.compile(application),
+            RecordedCall::Scan(scan) => self.compile(scan),
+            _ => Ok(()),
+        }
+    }
+
+    /// Runs each plan that [`Self::tune`] will measure, which compiles its kernels. What fails here
+    /// fails there again, and is reported then.
+    fn compile<M: Measured>(&self, case: &M) -> Result<(), Stop> {
+        let Self { client, device, .. } = *self;
+        let Ok(problem) = case.check(client) else { return Ok(()) };
+        let mut options = self.options;
+        (options.fewest_rounds, options.most_rounds) = (1, 1);
+        let mut calls = Calls::new(client, case, 0);
+        drop(tune(&problem, device, &options, |plan| calls.call(plan).map(|()| 1.0)));
+        drop(calls);
+        self.give_back(case)
+    }
+
+    /// Gives the memory of a case back, when the device has finished.
+    fn give_back(&self, case: &impl fmt::Display) -> Result<(), Stop> {
+        self.client.memory_cleanup().expect("no program records a graph");
+        wait(self.client).map_err(|source| Stop::Measure { case: case.to_string(), source })
+    }
+
+    /// Tunes a call of any kind.
+    fn tune_call(
+        &mut self,
+        call: &RecordedCall,
+        print: impl Fn(String) -> io::Result<()>,
+    ) -> Result<(), Stop> {
+        match call {
+            RecordedCall::Reduction(reduction) => self.tune(reduction, print),
+            RecordedCall::TopK(selection) => self.tune(selection, print),
+            RecordedCall::Application(application) => self.tune(application, print),
+            RecordedCall::List(list) => self.tune(list, print),
+            RecordedCall::ListApplication(application) => self.tune(application, print),
+            RecordedCall::Scan(scan) => self.tune(scan, print),
+            RecordedCall::ListScan(_) => self.skip(call, &SkipReason::ListScan, print),
+            RecordedCall::Segments(_) => self.skip(call, &SkipReason::Segments, print),
+            other => self.skip(other, &SkipReason::Kind, print),
+        }
+    }
+
     /// Tunes one case.
     fn tune<M: Measured>(
         &mut self,
@@ -187,8 +240,7 @@ impl Tuning<'_> {
         let sample = |plan: &_| calls.sample(plan, arguments.sample_ms / 1e3);
         let tuned = tune(&problem, device, &self.options, sample);
         drop(calls);
-        client.memory_cleanup().expect("no program records a graph");
-        wait(client).map_err(|source| Stop::Measure { case: case.to_string(), source })?;
+        self.give_back(case)?;
         let tuned = match tuned {
             Ok(tuned) => tuned,
             Err(reason) => return self.skip(case, &reason, print),

@@ -2,7 +2,7 @@
 
 mod measured;
 
-use std::{collections::HashMap, fmt, time::Instant};
+use std::{collections::HashMap, fmt};
 
 use reduce_kernels::{
     ReduceError, TensorDescription,
@@ -12,7 +12,7 @@ use reduce_kernels::{
     plans::{RecordedCall, RecordedError, RecordedReduction},
     reduce,
 };
-use reduce_programs::{MeasureError, random_inputs, wait};
+use reduce_programs::{MeasureError, random_inputs, sample_of_calls};
 
 pub use measured::{Measured, PlanOf, Tensor, problem};
 
@@ -119,11 +119,11 @@ pub fn calls(text: &str) -> Result<Vec<RecordedCall>, LineError> {
 }
 
 fn stated_call(line: &str) -> Result<RecordedCall, LineError> {
-    if let Some(scanned) = line.strip_prefix(SCAN) {
-        return Ok(Scanning::parse(&StatedCase::of(scanned))?.record()?);
-    }
     if Listing::is_stated(line) {
         return Ok(Listing::parse(line)?.record()?);
+    }
+    if let Some(scanned) = line.strip_prefix(SCAN) {
+        return Ok(Scanning::parse(&StatedCase::of(scanned))?.record()?);
     }
     let words = StatedCase::of(line);
     if words.name.starts_with(CROSS_ENTROPY) {
@@ -170,9 +170,6 @@ impl<M: Measured> fmt::Debug for Calls<'_, M> {
     }
 }
 
-/// Most calls of a sample.
-const MOST_CALLS: usize = 4096;
-
 impl<'a, M: Measured> Calls<'a, M> {
     /// Calls that [`Measured::check`] has not refused, over `rotated` bytes of each of the tensors
     /// that are taken in turn.
@@ -215,21 +212,10 @@ impl<'a, M: Measured> Calls<'a, M> {
     ///
     /// A refused call, or the device's error.
     pub fn sample(&mut self, plan: &PlanOf<M>, seconds: f64) -> Result<f64, MeasureError> {
-        let mut calls = self.calls.get(plan).copied().unwrap_or(2);
-        loop {
-            let start = Instant::now();
-            for _ in 0..calls {
-                self.call(plan)?;
-            }
-            wait(self.client)?;
-            let took = start.elapsed().as_secs_f64();
-            if took >= 0.5 * seconds || calls >= MOST_CALLS {
-                self.calls.insert(plan.clone(), calls);
-                return Ok(took / calls as f64 * 1e6);
-            }
-            let wanted = (seconds / took * calls as f64) as usize;
-            calls = wanted.clamp(2 * calls, 16 * calls).min(MOST_CALLS);
-        }
+        let mut calls = self.calls.get(plan).copied();
+        let us = sample_of_calls(self.client, seconds, &mut calls, || Ok(self.call(plan)?))?;
+        self.calls.extend(calls.map(|calls| (plan.clone(), calls)));
+        Ok(us)
     }
 }
 
@@ -344,6 +330,10 @@ mod tests {
                 "scaled after rms_reciprocal f16 [64, 100] axis 1 operand f16 strides [0, 1]",
             ),
             ("norm_l2 f32 2 of 1x[64, 3] 2x[64]", "norm_l2 of 6 tensors of 640 elements"),
+            (
+                "scan of sum f32 2 of 1x[64, 3] 2x[64]",
+                "scan along axis 0 of sum of 6 tensors of 640 elements",
+            ),
             (
                 "clip f32 1 of 1x[64]",
                 "clipped_to_norm after norm_l2 of 1 tensors of 64 elements in place",
@@ -502,6 +492,7 @@ mod tests {
             cubecl::{Device, wgpu::WgpuDevice},
             planner::{Candidate, Planned},
         };
+        use reduce_programs::wait;
 
         use super::*;
 

@@ -20,7 +20,8 @@ pub use bits::hash;
 pub use file::{FileError, Staged, read, write};
 pub use floor::{Floor, largest_buffer};
 pub use measure::{
-    MeasureError, gigabytes_per_second, median, microseconds_on_all, microseconds_per_call, wait,
+    MeasureError, gigabytes_per_second, median, microseconds_on_all, microseconds_per_call,
+    sample_of_calls, wait,
 };
 pub use progress::progress;
 pub use random::{random_inputs, rotated_inputs};

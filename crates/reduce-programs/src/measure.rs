@@ -10,8 +10,11 @@ use reduce_kernels::{
 /// Number of samples. The median counts.
 const SAMPLES: usize = 9;
 
-/// A call that takes longer than this many seconds is sampled three times, one call each.
+/// A call that takes longer than this many seconds is sampled fewer times, one call each.
 const SLOW_SECONDS: f64 = 0.03;
+
+/// Samples of such a call.
+const SLOW_SAMPLES: usize = 3;
 
 /// Fewest calls of a sample, unless a call is slow.
 const FEWEST_CALLS: usize = 5;
@@ -125,6 +128,39 @@ pub fn microseconds_on_all(
     sample_seconds: f64,
     mut call: impl FnMut() -> Result<(), MeasureError>,
 ) -> Result<f64, MeasureError> {
+    let mut calls = None;
+    let mut next = || sample(clients, sample_seconds, &mut calls, &mut call);
+    let first = next()?;
+    let mut samples = vec![first];
+    let wanted = if first > SLOW_SECONDS * 1e6 { SLOW_SAMPLES } else { SAMPLES };
+    while samples.len() < wanted {
+        samples.push(next()?);
+    }
+    Ok(median(samples))
+}
+
+/// Microseconds per call in one sample of [`microseconds_per_call`], for comparisons that take
+/// samples of several calls in turns. `calls` is the number of calls of an earlier sample of the
+/// same call. If there is none, the first call, which may compile, counts in none.
+///
+/// # Errors
+///
+/// The errors of `call` and of the device.
+pub fn sample_of_calls(
+    client: &Client,
+    sample_seconds: f64,
+    calls: &mut Option<usize>,
+    call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
+    sample(slice::from_ref(client), sample_seconds, calls, call)
+}
+
+fn sample(
+    clients: &[Client],
+    sample_seconds: f64,
+    calls: &mut Option<usize>,
+    mut call: impl FnMut() -> Result<(), MeasureError>,
+) -> Result<f64, MeasureError> {
     let mut series = |calls: usize| -> Result<f64, MeasureError> {
         let start = Instant::now();
         for _ in 0..calls {
@@ -133,15 +169,20 @@ pub fn microseconds_on_all(
         clients.iter().try_for_each(wait)?;
         Ok(start.elapsed().as_secs_f64())
     };
-    let mut sample = |calls: usize| per_call(calls, &mut series);
-    // The first call compiles.
-    sample(1)?;
-    let (samples, calls) = match sample(1)? {
-        slow if slow > SLOW_SECONDS => (3, 1),
-        _ => (SAMPLES, calls_to_fill(sample_seconds, &mut sample)?),
+    let of_sample = match *calls {
+        Some(known) => known,
+        None => {
+            series(1)?;
+            let alone = series(1)?;
+            if alone > SLOW_SECONDS {
+                *calls = Some(1);
+                return Ok(alone * 1e6);
+            }
+            let mut of_series = |calls: usize| per_call(calls, &mut series);
+            *calls.insert(calls_to_fill(sample_seconds, &mut of_series)?)
+        }
     };
-    let seconds = (0..samples).map(|_| sample(calls)).collect::<Result<Vec<f64>, _>>()?;
-    Ok(median(seconds) * 1e6)
+    Ok(per_call(of_sample, &mut series)? * 1e6)
 }
 
 #[cfg(test)]
