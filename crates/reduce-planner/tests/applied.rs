@@ -129,6 +129,37 @@ fn short_rows_have_few_lanes() {
     assert_eq!(plan(BF16, &[4_000_000, 8], &[1]), held(along(8, 1), unit));
 }
 
+/// Narrow rows with edges have half as many units with up to 6 loads each, unless these would be
+/// fewer than half a plane.
+#[test]
+fn edges_are_left_to_few_units() {
+    use ElementType::{BF16, F32};
+    let peeled = |vector: usize, loads: usize| along(vector, loads).with_peeled(true);
+    let plane = |lanes, units| Schedule::Plane { lanes_per_output: lanes, units_per_cube: units };
+    assert_eq!(plan(BF16, &[120_562, 1317], &[1]), held(peeled(8, 6), plane(32, 128)));
+    assert_eq!(plan(BF16, &[17_655, 4601], &[1]), held(peeled(8, 5), cube(128)));
+    assert_eq!(plan(BF16, &[71_495, 575], &[1]), held(peeled(8, 5), plane(16, 128)));
+    assert_eq!(plan(BF16, &[430_105, 185], &[1]), held(peeled(8, 3), plane(8, 128)));
+    assert_eq!(plan(F32, &[65_537, 2301], &[1]), held(peeled(4, 3), cube(256)));
+}
+
+/// However long slices are, many cubes reduce them and many apply the results.
+#[test]
+fn long_slices_have_many_cubes() {
+    use ElementType::{BF16, F32};
+    for (element, shape, axis) in [
+        (BF16, &[4_829_133, 19][..], 0),
+        (F32, &[1 << 30], 0),
+        (BF16, &[3, 1 << 28], 1),
+        (ElementType::F64, &[1 << 29], 0),
+    ] {
+        let plan = plan(element, shape, &[axis]);
+        let AppliedPlan::Separately { reduce, apply } = plan else { panic!("{shape:?}: {plan}") };
+        assert!(matches!(reduce.schedule, Schedule::Split { .. }), "{reduce}");
+        assert!(apply.cubes_per_output >= 4096, "{shape:?}: {apply:?}");
+    }
+}
+
 /// Short rows are read in whole vectors of 8 bytes, where wider ones would leave edges. Narrower
 /// vectors, and longer rows, are peeled.
 #[test]

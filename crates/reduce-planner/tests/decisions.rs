@@ -4,7 +4,7 @@
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,
-    OutputSpec, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, choose, force,
+    OutputSpec, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, Tuning, choose, force,
     row_major_strides,
 };
 
@@ -120,6 +120,53 @@ fn plans_on_the_h200() {
         let plan = choose(&problem, &rules_alone()).unwrap().plan;
         assert_eq!(plan, Plan::new(access, schedule), "{problem:?}");
     }
+}
+
+/// Short runs of a reduction are read with those of neighbouring outputs, which follow them: by a unit
+/// for each output, or by units side by side that share a few of them. Planes with one output read a
+/// part of each line.
+#[test]
+fn short_runs_are_read_with_their_neighbours() {
+    use ElementType::{BF16, F32};
+    for (element, shape, axes) in [
+        (F32, &[334, 4096, 23, 8][..], &[0, 3]),
+        (F32, &[512, 1000, 64, 8], &[0, 3]),
+        (F32, &[100_000, 64, 8], &[0, 2]),
+        (BF16, &[1 << 21, 22, 8], &[0, 2]),
+        (BF16, &[64, 1024, 49, 16], &[0, 3]),
+    ] {
+        let plan = choose(&problem_of(element, shape, axes), &Device::h200()).unwrap().plan;
+        let outputs = match plan.schedule {
+            Schedule::Unit { .. } => 32,
+            Schedule::Plane { lanes_per_output, .. } => 32 / lanes_per_output,
+            Schedule::Cube { outputs_per_cube, combine: Combine::Shared, .. }
+            | Schedule::Split { outputs_per_cube, combine: Combine::Shared, .. } => {
+                outputs_per_cube
+            }
+            other => panic!("{shape:?}: {other:?}"),
+        };
+        let run = shape[shape.len() - 1] * element.bytes();
+        assert!(outputs as usize * run >= 128, "{shape:?}: {plan}");
+    }
+}
+
+/// Through SPIR-V, cubes that share rows have more in flight: more loads, or more units.
+#[test]
+fn splits_through_vulkan_have_more_in_flight() {
+    let mut device = rules_alone();
+    device.tuning = Tuning::vulkan();
+    device.tuning.search_margin_percent = rules_alone().tuning.search_margin_percent;
+    let plan = |problem: &Problem| choose(problem, &device).unwrap().plan;
+    let sums = Plan::new(along(4, false).with_loads_in_flight(8), split(264, 512, 1, PLANE));
+    assert_eq!(plan(&problem(&[1 << 26], &[0])), sums);
+    let class = OperatorClass::new("var", 20).fields(5).blockwise();
+    let variances = plan_in(ElementType::F32, class, &[1 << 26], 0);
+    assert_eq!(variances.schedule.units_per_cube(), 256);
+    let variances = plan(&problem_in(ElementType::F32, class, &[1 << 26], 0));
+    assert_eq!(variances.schedule.units_per_cube(), 512);
+    // Rows that no cubes share are read as through CUDA.
+    let rows = problem(&[8192, 8192], &[1]);
+    assert_eq!(plan(&rows), Plan::new(along(4, false), cube(512, 1, PLANE)));
 }
 
 /// An H200 for which no plan is taken but those of the rules.

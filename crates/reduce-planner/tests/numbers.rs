@@ -68,6 +68,8 @@ fn the_measured_numbers_are_the_default() {
     assert_eq!(vulkan, Tuning::vulkan());
     let mut others = vulkan;
     others.segments = Tuning::h200().segments;
+    others.split_bytes_in_flight_along = Tuning::h200().split_bytes_in_flight_along;
+    others.split_units_per_cube_along = Tuning::h200().split_units_per_cube_along;
     assert_eq!(others, Tuning::h200());
     let mut file = serde_json::to_value(Device::h200()).unwrap();
     file.as_object_mut().unwrap().remove("tuning");

@@ -580,7 +580,7 @@ fn any_numbers() -> impl Strategy<Value = Option<Vec<u64>>> {
         30 => Just(1u64 << 16),
         1 => any::<u64>(),
     ];
-    prop::option::of(prop::collection::vec(number, 200))
+    prop::option::of(prop::collection::vec(number, 240))
 }
 
 /// Writes numbers into all numeric fields of the H200's tuning but the table of segments.

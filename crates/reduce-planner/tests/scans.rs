@@ -86,6 +86,33 @@ fn plans_follow_the_shape() {
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
 }
 
+/// Columns of narrow elements have more rows at a time in fewer units. So many columns that each has
+/// few units otherwise have larger cubes, which take fewer chunks.
+#[test]
+fn columns_have_few_chunks() {
+    use ElementType::{BF16, F32};
+    let device = Device::h200();
+    let plan = |element, shape: &[usize], axis| {
+        chosen(&strided(element, shape, &row_major_strides(shape), &[axis]), &device)
+    };
+    for (element, shape, axis, units, tiles, loads) in [
+        (BF16, &[8192, 8192][..], 0, 32, 4, 16),
+        (ElementType::F16, &[4096, 16384], 0, 16, 8, 16),
+        (BF16, &[16384, 4096], 0, 64, 4, 16),
+        (BF16, &[64, 1024, 1024], 1, 8, 8, 16),
+        (F32, &[8192, 8192], 0, 32, 8, 4),
+        (F32, &[64, 1024, 1024], 1, 32, 8, 8),
+    ] {
+        let plan = plan(element, shape, axis);
+        assert_eq!(plan.cubes_per_output, 1, "{shape:?}: {plan}");
+        let found = (plan.units_per_output, plan.outputs_per_cube, plan.access.loads_in_flight);
+        assert_eq!(found, (units, tiles, loads), "{element} {shape:?}: {plan}");
+    }
+    // Of one row, cubes that look back hold twice as many loads of narrow elements.
+    assert_eq!(plan(BF16, &[1 << 28], 0).access.loads_in_flight, 16);
+    assert_eq!(plan(F32, &[1 << 28], 0).access.loads_in_flight, 8);
+}
+
 /// Operators whose merges take long merge less if lanes have neighbouring loads: they exchange
 /// elements, for which the plan counts shared memory. Others keep what they have loaded.
 #[test]

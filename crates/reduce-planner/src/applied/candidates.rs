@@ -9,7 +9,7 @@ use crate::{
     error::PlanError,
     estimate::Estimate,
     illegal::Illegal,
-    limits,
+    limits::{self, INDEX_SLACK},
     numbers::{AppliedTuning, from_percent},
     numerics::Numerics,
     plan::{Access, Combine, Plan, Schedule, check::accumulator_bytes},
@@ -31,6 +31,12 @@ const OPERAND_IN_SHARED_PERCENT: u32 = 20;
 /// Normalisations with a weight of 4096 rows of 50,257 f32 took 1.5 times as long on one H200 as
 /// estimated without, and those with a weight and a bias of 8192 rows of 128,256 bf16 2.2 times.
 const READ_AGAIN_BESIDE_OPERANDS_PERCENT: u32 = 150;
+
+/// Fewest units that share a narrow row with edges where they could be twice as many.
+const FEWEST_WITH_EDGES: u64 = 16;
+
+/// Most loads of each of them.
+const MOST_LOADS_WITH_EDGES: u64 = 6;
 
 /// Most cubes that apply results to one output tile.
 const MOST_APPLYING_CUBES: u64 = 1 << 16;
@@ -306,6 +312,7 @@ impl<'a> Search<'a> {
         };
         let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
         let wanted = self.lanes_of_short(loads).unwrap_or(wanted);
+        let wanted = self.fewer_with_edges(loads, wanted);
         let fewer = self.units_of_pairs(loads).or_else(|| self.units_beside_others(loads));
         let units = fewer.map_or(wanted, |most| wanted.min(most)).min(most_units);
         let team = Team { units: units as u32, tiles };
@@ -327,16 +334,33 @@ impl<'a> Search<'a> {
             _ => (tuning.short_loads, 2),
         };
         let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();
-        // Half the lanes, if these have a fifth fewer places for loads, of which fewer stay empty:
+        // Half the lanes, if these have an eighth fewer places for loads, of which fewer stay empty:
         // softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2 places
         // each, and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes and
-        // 71.0 in 4.
+        // 71.0 in 4; log_softmax of 49 single elements 173 in 16 lanes with 4, and 143 in 8 with 7.
         let places = |lanes: u64| lanes * loads.div_ceil(lanes);
-        let lanes = match lanes > 2 && 5 * places(lanes / 2) <= 4 * places(lanes) {
+        let lanes = match lanes > 2 && 8 * places(lanes / 2) <= 7 * places(lanes) {
             true => lanes / 2,
             false => lanes,
         };
         (self.is_along() && lanes <= u64::from(self.device.plane_size_min)).then_some(lanes)
+    }
+
+    /// Half of so many units, if narrow rows with edges leave each of these a few loads. All units
+    /// execute the instructions of the edges.
+    ///
+    /// On one H200, with 3 loads in each unit and with up to 6 in half of them: rms_norm with a weight
+    /// of bf16 120562 × 1318 took 215 and 179 us, layer_norm with a weight and a bias of 171576 × 1277
+    /// 394 and 303, of f16 71494 × 575 72 and 56, log_softmax of bf16 17654 × 4601 97 and 81. In 4
+    /// lanes, l2_normalize of bf16 430105 × 185 took 90 us, and 84.5 in 8.
+    fn fewer_with_edges(&self, loads: u64, units: u64) -> u64 {
+        let narrow = self.applied.problem().input().bytes() < size_of::<f32>();
+        let half = (units / 2).max(1);
+        let is_fewer = self.access.peeled
+            && narrow
+            && half >= FEWEST_WITH_EDGES
+            && loads.div_ceil(half) <= MOST_LOADS_WITH_EDGES;
+        if is_fewer { half } else { units }
     }
 
     /// Most units of a cube along that holds two inputs, or reads a second one beside the first, if
@@ -519,9 +543,9 @@ impl<'a> Search<'a> {
         let in_flight = (self.tuning.apply_loads_in_flight as u64).min(loads);
         let wanted = loads.div_ceil(in_flight).next_power_of_two();
         let units = wanted.min(most / adjacent);
-        let cubes = loads.div_ceil(units * in_flight);
+        let cubes = loads.div_ceil(units * in_flight).min(most_applying_cubes(most * in_flight));
         let access = self.access.with_loads_in_flight(in_flight as usize);
-        let cubes = cubes.min(MOST_APPLYING_CUBES) as u32;
+        let cubes = cubes as u32;
         ApplyLaunch::new(access, units as u32, (most / units) as u32, cubes)
     }
 
@@ -534,7 +558,8 @@ impl<'a> Search<'a> {
         let of_cube = u64::from(apply.units_per_output)
             .saturating_mul(apply.access.loads_in_flight as u64)
             .saturating_mul(blocks);
-        let cubes = self.loads().div_ceil(of_cube).clamp(1, MOST_APPLYING_CUBES);
+        let loads = u64::from(apply.units_per_cube()) * apply.access.loads_in_flight as u64;
+        let cubes = self.loads().div_ceil(of_cube).clamp(1, most_applying_cubes(loads));
         ApplyLaunch { cubes_per_output: cubes as u32, ..apply }
     }
 
@@ -646,6 +671,12 @@ impl<'a> Search<'a> {
             }
         }
     }
+}
+
+/// Most cubes that apply results to one output tile, if each has so many loads at a time: all of
+/// them advance by no more loads than indices have room for.
+fn most_applying_cubes(loads: u64) -> u64 {
+    (INDEX_SLACK / loads.max(1)).clamp(1, MOST_APPLYING_CUBES)
 }
 
 /// How so many units share a tile, among those of a cube.

@@ -221,7 +221,13 @@ impl Access {
     pub(super) fn for_split(self, problem: &Problem, device: &Device) -> Self {
         if self.direction == Direction::Along {
             let pairs = problem.second().is_some() && problem.operator().fields == 1;
+            let load_bytes = self.vector * problem.input().bytes();
+            let least = match problem.second() {
+                None => device.tuning.split_bytes_in_flight_along / load_bytes,
+                Some(_) => 1,
+            };
             let loads = if pairs { 2 * self.loads_in_flight } else { self.loads_in_flight };
+            let loads = loads.max(least);
             return self.with_loads_in_flight(loads.min(Self::MOST_LOADS_IN_FLIGHT));
         }
         let bytes = device.tuning.split_bytes_in_flight_across;

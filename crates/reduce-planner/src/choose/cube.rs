@@ -5,7 +5,7 @@
 
 use super::{
     cost::sector_share,
-    sizing::{FEW_FIELDS, floor_power_of_two, row, takes_more_loads, units_limit},
+    sizing::{FEW_FIELDS, floor_power_of_two, row, short_run, takes_more_loads, units_limit},
 };
 use crate::{
     device::Device,
@@ -64,6 +64,9 @@ pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing:
     let large = cooperating.saturating_mul(device.tuning.large_cube_factor);
     let wanted = match sharing {
         Sharing::SeveralLarge => large,
+        Sharing::Several if access.direction == Direction::Along => {
+            cooperating.max(device.tuning.split_units_per_cube_along)
+        }
         // With twice the loads in flight (`Access::fitted`). norm_l2 of bf16 8192 × 32,000 along axis
         // 1 took 122.3 us on one H200 in cubes of 256 units with 4 loads, 131.8 with 8, and 118.0 in
         // cubes of 128 with 8; of f32 1024 × 65,536, 62.9, 62.8 and 62.1.
@@ -98,6 +101,9 @@ fn block_along(
     sharing: Sharing,
     units: u32,
 ) -> Block {
+    if !access.peeled && short_run(problem, device).is_some() {
+        return block_of_runs(problem, device, access, sharing, units);
+    }
     let loads = access.loads_per_output(problem).max(1);
     let each = row(problem, device).accumulator.loads_per_lane.max(access.loads_in_flight as u64);
     let enough = floor_power_of_two(loads.div_ceil(each).min(u64::from(units))) as u32;
@@ -130,6 +136,29 @@ fn block_along(
     let together = device.tuning.small_team_units_per_cube.min(units);
     let outputs_per_cube = (together / units_per_output).max(1);
     Block { units_per_output, outputs_per_cube, combine }
+}
+
+/// Along short runs, neighbouring units read those of neighbouring outputs, which follow each other.
+fn block_of_runs(
+    problem: &Problem,
+    device: &Device,
+    access: Access,
+    sharing: Sharing,
+    units: u32,
+) -> Block {
+    let tiles = access.output_tiles(problem).next_power_of_two();
+    let least = floor_power_of_two(u64::from(device.plane_size_min)).min(tiles) as u32;
+    let units = units.max(1);
+    let outputs = least.min(units);
+    let loads = floor_power_of_two(access.loads_per_output(problem).max(1));
+    let most = u64::from(units / outputs).min(loads).max(1);
+    let units_per_output = match sharing {
+        Sharing::No => units_to_fill(problem, device, access).max(2).min(most),
+        Sharing::Several | Sharing::SeveralLarge | Sharing::SeveralWide => most,
+    } as u32;
+    let together = device.tuning.across_units_per_cube.min(units) / 2;
+    let outputs_per_cube = outputs.max(together / units_per_output.max(1));
+    Block { units_per_output, outputs_per_cube, combine: Combine::Shared }
 }
 
 /// Whether half of so many units have clearly fewer loads in their rounds that do not exist. A sum of

@@ -77,6 +77,25 @@ pub(super) fn rows_share_lines(problem: &Problem, device: &Device) -> bool {
     !strides.filter(|&stride| stride > 1).all(whole)
 }
 
+/// Bytes of the runs of a reduction along short ones: its innermost dimension is short and not the
+/// only one, and the runs of neighbouring outputs follow each other.
+///
+/// Lanes of an output read its runs, of which each is a part of a line. They read whole lines only
+/// together with those of neighbouring outputs.
+pub(super) fn short_run(problem: &Problem, device: &Device) -> Option<usize> {
+    let [.., inner] = problem.reduced() else { return None };
+    let bytes = inner.extent.saturating_mul(problem.input().bytes());
+    let follow = problem.kept().last().is_some_and(|dim| {
+        dim.stride == inner.extent && dim.extent.saturating_mul(bytes) >= device.tuning.line_bytes
+    });
+    let is_short = problem.direction() == Direction::Along
+        && inner.stride == 1
+        && problem.reduced().len() > 1
+        && bytes < device.tuning.cached_inner_bytes
+        && follow;
+    is_short.then_some(bytes)
+}
+
 /// The largest power of two that is at most `value`, and 1 for 0.
 pub(crate) fn floor_power_of_two(value: u64) -> u64 {
     1 << value.max(1).ilog2()

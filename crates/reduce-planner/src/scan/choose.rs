@@ -317,29 +317,51 @@ fn by_cubes(
             let outputs = narrow_power_of_two((tuning.least_units_per_cube / units).max(1).into());
             ScanPlan::new(problem, access, units, outputs, combine)
         }
-        Direction::Across => {
-            let most = most_loads(problem, tuning.cube_loads_across);
-            let access = with_loads(access, loads, most);
-            let tiles = access.output_tiles(problem.problem()).max(1);
-            // Columns that fill the device have fewer units each, which learn less from each other.
-            let device_units = u64::from(device.multiprocessors)
-                .saturating_mul(tuning.units_per_multiprocessor_across.into());
-            let wanted = device_units / tiles;
-            let load_bytes = (access.vector * problem.problem().input().bytes()) as u64;
-            let device_lines = u64::from(device.multiprocessors) * device.tuning.line_bytes as u64;
-            // Narrower cubes are more, and half a line of the cache still is a whole transfer.
-            let bytes = match tiles * load_bytes <= device_lines {
-                true => device.tuning.line_bytes / 2,
-                false => device.tuning.line_bytes,
-            };
-            across(problem, access, bytes, wanted, tuning.units_per_cube_across, device)
-        }
+        Direction::Across => by_cubes_across(problem, access, device),
     };
     fit_shared(&mut plan, problem, device)?;
     if plan.units_per_output < 2 {
         return Err(too_short);
     }
     Ok(plan)
+}
+
+/// The units of a cube for neighbouring vectors of columns.
+fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> ScanPlan {
+    let tuning = device.tuning.scan;
+    let loads = row_loads(access, problem);
+    let tiles = access.output_tiles(problem.problem()).max(1);
+    let multiprocessors = u64::from(device.multiprocessors);
+    let load_bytes = access.vector * problem.problem().input().bytes();
+    // Narrower cubes are more, and half a line of the cache still is a whole transfer.
+    let device_lines = multiprocessors * device.tuning.line_bytes as u64;
+    let bytes = match tiles * load_bytes as u64 <= device_lines {
+        true => device.tuning.line_bytes / 2,
+        false => device.tuning.line_bytes,
+    };
+    let side_by_side = (bytes / load_bytes.max(1)).max(1) as u64;
+    let many = tiles / side_by_side >= multiprocessors * u64::from(tuning.many_cubes_across);
+    let is_narrow = is_narrow(problem);
+    let usual = match (is_narrow, many) {
+        (true, _) => tuning.cube_narrow_loads_across,
+        (false, true) => tuning.many_loads_across,
+        (false, false) => tuning.cube_loads_across,
+    };
+    let access = with_loads(access, loads, most_loads(problem, usual));
+    // Columns that fill the device have fewer units each, which learn less from each other.
+    let device_units =
+        multiprocessors.saturating_mul(tuning.units_per_multiprocessor_across.into());
+    let wanted = match (is_narrow, many) {
+        (true, _) => device_units / 2 / tiles,
+        (false, true) => u64::from(tuning.many_units_per_cube_across) / side_by_side,
+        (false, false) => device_units / tiles,
+    };
+    across(problem, access, bytes, wanted, tuning.units_per_cube_across, device)
+}
+
+/// Whether elements take half a word or less.
+fn is_narrow(problem: &ScanProblem) -> bool {
+    problem.problem().input().bytes() < size_of::<f32>()
 }
 
 /// A cube for neighbouring vectors of columns, as many as have so many bytes side by side, with about
@@ -440,7 +462,11 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
     let loads = row_loads(access, problem);
     let plan = match access.direction {
         Direction::Along => {
-            let access = with_loads(access, loads, most_loads(problem, tuning.look_back_loads));
+            let usual = match is_narrow(problem) {
+                true => tuning.look_back_narrow_loads,
+                false => tuning.look_back_loads,
+            };
+            let access = with_loads(access, loads, most_loads(problem, usual));
             let planes = u64::from(device.plane_size_min);
             let most = tuning.look_back_units.min(device.max_units_per_cube);
             let units = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
