@@ -108,6 +108,21 @@ fn columns_have_few_chunks() {
         let found = (plan.units_per_output, plan.outputs_per_cube, plan.access.loads_in_flight);
         assert_eq!(found, (units, tiles, loads), "{element} {shape:?}: {plan}");
     }
+    // Operators that take long to merge have more rows of fewer columns, and those of two fields more.
+    let of = |operator: OperatorClass, results: &[ElementType]| {
+        let (shape, strides) = (&[8192, 8192], &[8192, 1]);
+        let input = InputSpec { element: F32, shape, strides, alignment: 256 };
+        let spec = ScanSpec::new(results);
+        let plan = chosen(&ScanProblem::new(operator, &input, Some(&[0]), &spec).unwrap(), &device);
+        let Access { vector, loads_in_flight, .. } = plan.access;
+        (vector, loads_in_flight, plan.units_per_output, plan.outputs_per_cube)
+    };
+    let means = OperatorClass::new("mean_var", 20).fields(5);
+    assert_eq!(of(means, &[F32, F32]), (1, 16, 8, 32));
+    let logarithms =
+        OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
+    assert_eq!(of(logarithms, &[F32]), (2, 16, 16, 16));
+    assert_eq!(of(OperatorClass::new("max_with_index", 8).fields(2), &[F32]), (4, 8, 16, 8));
     // Of one row, cubes that look back hold twice as many loads of narrow elements.
     assert_eq!(plan(BF16, &[1 << 28], 0).access.loads_in_flight, 16);
     assert_eq!(plan(F32, &[1 << 28], 0).access.loads_in_flight, 8);
