@@ -82,7 +82,10 @@ impl CallCost {
             let handle = matrix.handle.clone();
             (TensorHandle::new_contiguous([rows, 32], handle, matrix.dtype), case)
         };
-        let sum = |(input, case): &(TensorHandle, Case)| Ok(drop(run(client, case, input, None)?));
+        let sum = |(input, case): &(TensorHandle, Case)| {
+            run(client, case, input, None)?;
+            Ok(())
+        };
         let seen = rows(FEWEST_ROWS);
         let seen_shape = microseconds_per_call(client, sample_seconds, || sum(&seen))?;
         // Shapes are made beforehand; each is summed once.

@@ -330,7 +330,9 @@ fn realigned(plan: AppliedPlan) -> Option<AppliedPlan> {
         AppliedPlan::ReadAgain(plan) => AppliedPlan::ReadAgain(planned(plan)?),
         AppliedPlan::Separately { reduce, mut apply } => {
             apply.access = of(apply.access)?;
-            AppliedPlan::Separately { reduce: planned(reduce)?, apply }
+            // Short rows may be reduced in single elements, which have no edges.
+            let reduce = if reduce.access.vector > 1 { planned(reduce)? } else { reduce };
+            AppliedPlan::Separately { reduce, apply }
         }
         _ => return None,
     })

@@ -128,7 +128,7 @@ pub(crate) fn through_every_schedule<O: Checked>(client: &Client, element: Eleme
 pub(crate) fn operator_through_every_schedule<O: Checked>(client: &Client) {
     let device = capable_device(client);
     let cases = [
-        Case::contiguous(&[3, 20_001], &[1]),
+        Case::contiguous(&[3, 40_001], &[1]),
         Case::contiguous(&[9000, 8], &[0]),
         Case::contiguous(&[301, 8], &[1]),
         Case::contiguous(&[25, 2, 8], &[1]),
