@@ -32,12 +32,15 @@ fn part(text: &str) -> Result<(usize, usize), String> {
 
 /// The lock has failed.
 #[derive(Debug, thiserror::Error)]
-#[error("the lock: {0}")]
-pub struct LockError(#[from] io::Error);
+#[error("{}: {source}", path.display())]
+pub struct LockError {
+    path: PathBuf,
+    source: io::Error,
+}
 
 /// A file that processes lock, or none.
 #[derive(Debug)]
-pub struct Lock(Option<File>);
+pub struct Lock(Option<(File, PathBuf)>);
 
 impl Turns {
     /// The cases of this process.
@@ -59,8 +62,10 @@ impl Turns {
     ///
     /// It cannot be opened.
     pub fn lock(&self) -> Result<Lock, LockError> {
-        let open = |path| OpenOptions::new().append(true).create(true).open(path);
-        Ok(Lock(self.lock.as_ref().map(open).transpose()?))
+        let Some(path) = &self.lock else { return Ok(Lock(None)) };
+        let file = OpenOptions::new().append(true).create(true).open(path);
+        let file = file.map_err(|source| LockError { path: path.clone(), source })?;
+        Ok(Lock(Some((file, path.clone()))))
     }
 }
 
@@ -94,11 +99,13 @@ impl Lock {
         lock: impl FnOnce(&File) -> io::Result<()>,
         work: impl FnOnce() -> Result<T, E>,
     ) -> Result<T, E> {
-        let Some(file) = &self.0 else { return work() };
-        lock(file).map_err(LockError)?;
-        let done = work();
-        file.unlock().map_err(LockError)?;
-        done
+        let Some((file, path)) = &self.0 else { return work() };
+        let failed = |source| LockError { path: path.clone(), source };
+        lock(file).map_err(failed)?;
+        // What fails ends the process, which unlocks the file.
+        let done = work()?;
+        file.unlock().map_err(failed)?;
+        Ok(done)
     }
 }
 
@@ -130,7 +137,7 @@ mod tests {
         first
             .beside_others(|| {
                 second.beside_others(|| Ok::<_, LockError>(()))?;
-                let file = second.0.as_ref().unwrap();
+                let (file, _) = second.0.as_ref().unwrap();
                 assert!(matches!(file.try_lock(), Err(std::fs::TryLockError::WouldBlock)));
                 Ok::<_, LockError>(())
             })

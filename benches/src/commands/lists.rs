@@ -23,14 +23,14 @@ use reduce_programs::{
 
 use super::ended;
 
-/// Times operators over lists of tensors, their scans (`scan of sum ..`), and clipping: `clip` where
-/// all tensors are scaled, `unclipped` where none is. The rate of clipping is that of two reads and
-/// one write, and that of a scan of one read and one write. The tensors
-/// are the same in each call, as gradients are: a list that fits the cache is read from it.
+/// Times operators over lists of tensors, their scans, and clipping: `clip` where all tensors are
+/// scaled, `unclipped` where none is. The rate of clipping is that of two reads and one write, and all
+/// others are those of one read. The tensors are the same in each call, as gradients are: a list that
+/// fits the cache is read from it.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Cases such as `norm_l2 f32 27 of 1x[64, 64, 3, 3] 2x[64]`: 27 times one tensor of the first
-    /// shape and two of the second.
+    /// shape and two of the second. `scan of ` before it asks for running results along first axes.
     cases: Vec<String>,
     /// A file with one case a line; `#` starts a comment.
     #[arg(long)]
@@ -127,7 +127,7 @@ fn time(
                     list().run(client)?;
                     Ok(())
                 })?;
-                let rate = gigabytes_per_second(2 * bytes, us);
+                let rate = gigabytes_per_second(bytes, us);
                 drop(writeln!(io::stdout(), "OURS {words}: {us:.2} us {rate:.1} GB/s  # {plan}"));
                 Ok(())
             });

@@ -21,7 +21,7 @@ use reduce_kernels::{
     planner::{Candidate, Plan, candidates, choose},
 };
 use reduce_programs::{
-    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, on_device,
+    BACKEND_HELP, Backend, BackendError, FileError, MeasureError, OnDevice, median, on_device,
     random_inputs, read, sample_of_calls, wait,
 };
 
@@ -195,11 +195,6 @@ const ROUNDS: usize = 5;
 /// Plans whose times are taken again.
 const FASTEST: usize = 4;
 
-/// The least of some times. Whatever disturbs a short sample makes it longer.
-fn least(samples: &[f64]) -> f64 {
-    samples.iter().copied().fold(f64::INFINITY, f64::min)
-}
-
 fn time(
     client: &Client,
     case: &Case,
@@ -230,7 +225,7 @@ fn time(
     }
     // The fastest ones again, with the chosen one, so that the best is not only lucky.
     let mut again = all;
-    again.sort_by(|&a, &b| least(&samples[a]).total_cmp(&least(&samples[b])));
+    again.sort_by(|&a, &b| median(samples[a].clone()).total_cmp(&median(samples[b].clone())));
     again.truncate(FASTEST);
     if !again.contains(&0) {
         again.push(0);
@@ -243,7 +238,7 @@ fn time(
     let tried = plans.iter().zip(samples).map(|(&plan, samples)| Tried {
         plan,
         plan_text: plan.to_string(),
-        microseconds: least(&samples),
+        microseconds: median(samples),
     });
     let bytes = problem(case)?.bytes();
     Ok(Measured { case: case.clone(), bytes, tried: tried.collect() })

@@ -184,15 +184,20 @@ impl Tuning<'_> {
         }
     }
 
-    /// Runs each plan that [`Self::tune`] will measure, which compiles its kernels. What fails here
-    /// fails there again, and is reported then.
+    /// Runs each plan that [`Self::tune`] will measure, which compiles its kernels. A plan that fails
+    /// here fails there again, and is reported then.
     fn compile<M: Measured>(&self, case: &M) -> Result<(), Stop> {
         let Self { client, device, .. } = *self;
         let Ok(problem) = case.check(client) else { return Ok(()) };
         let mut options = self.options;
         (options.fewest_rounds, options.most_rounds) = (1, 1);
         let mut calls = Calls::new(client, case, 0);
-        drop(tune(&problem, device, &options, |plan| calls.call(plan).map(|()| 1.0)));
+        let ran = |plan: &_| -> Result<f64, MeasureError> {
+            calls.call(plan)?;
+            wait(client)?;
+            Ok(1.0)
+        };
+        drop(tune(&problem, device, &options, ran));
         drop(calls);
         self.give_back(case)
     }

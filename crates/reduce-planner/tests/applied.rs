@@ -139,6 +139,9 @@ fn edges_are_left_to_few_units() {
     assert_eq!(plan(BF16, &[120_562, 1317], &[1]), held(peeled(8, 6), plane(32, 128)));
     assert_eq!(plan(BF16, &[17_655, 4601], &[1]), held(peeled(8, 5), cube(128)));
     assert_eq!(plan(BF16, &[71_495, 575], &[1]), held(peeled(8, 5), plane(16, 128)));
+    // So many elements in each unit of a cube would leave room for no other cube.
+    let long = plan(BF16, &[16_384, 24_577], &[1]);
+    assert!(!matches!(long, AppliedPlan::Held { in_shared: 0, .. }), "{long}");
     assert_eq!(plan(BF16, &[430_105, 185], &[1]), held(peeled(8, 3), plane(8, 128)));
     assert_eq!(plan(F32, &[65_537, 2301], &[1]), held(peeled(4, 3), cube(256)));
 }

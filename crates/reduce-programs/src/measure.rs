@@ -173,8 +173,9 @@ fn sample(
         Some(known) => known,
         None => {
             series(1)?;
+            // One call may happen to be disturbed.
             let alone = series(1)?;
-            if alone > SLOW_SECONDS {
+            if alone > SLOW_SECONDS && series(1)? > SLOW_SECONDS {
                 *calls = Some(1);
                 return Ok(alone * 1e6);
             }

@@ -349,17 +349,26 @@ impl<'a> Search<'a> {
     /// Half of so many units, if narrow rows with edges leave each of these a few loads. All units
     /// execute the instructions of the edges.
     ///
-    /// On one H200, with 3 loads in each unit and with up to 6 in half of them: rms_norm with a weight
-    /// of bf16 120562 × 1318 took 215 and 179 us, layer_norm with a weight and a bias of 171576 × 1277
-    /// 394 and 303, of f16 71494 × 575 72 and 56, log_softmax of bf16 17654 × 4601 97 and 81. In 4
-    /// lanes, l2_normalize of bf16 430105 × 185 took 90 us, and 84.5 in 8.
+    /// In one run on an H200, with 3 loads in each unit and with up to 6 in half of them: rms_norm with
+    /// a weight of bf16 120562 × 1318 took 215 and 179 us, layer_norm with a weight and a bias of
+    /// 171576 × 1277 394 and 303, of f16 71494 × 575 72 and 56, log_softmax of bf16 17654 × 4601 97
+    /// and 81. In 4 lanes, l2_normalize of bf16 430105 × 185 took 90 us, and 84.5 in 8.
     fn fewer_with_edges(&self, loads: u64, units: u64) -> u64 {
-        let narrow = self.applied.problem().input().bytes() < size_of::<f32>();
+        let problem = self.applied.problem();
+        let narrow = problem.input().bytes() < size_of::<f32>();
         let half = (units / 2).max(1);
-        let is_fewer = self.access.peeled
+        let each = loads.div_ceil(half);
+        // Elements are held as f32. In cubes, more of them leave registers for no other cube.
+        let held = each as usize * self.access.vector * size_of::<f32>();
+        let has_room =
+            half <= u64::from(self.device.plane_size_min) || held <= self.tuning.beside_held_bytes;
+        let is_fewer = self.is_along()
+            && self.access.peeled
             && narrow
+            && problem.second().is_none()
             && half >= FEWEST_WITH_EDGES
-            && loads.div_ceil(half) <= MOST_LOADS_WITH_EDGES;
+            && each <= MOST_LOADS_WITH_EDGES
+            && has_room;
         if is_fewer { half } else { units }
     }
 

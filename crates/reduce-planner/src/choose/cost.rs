@@ -554,18 +554,11 @@ fn rows_follow(problem: &Problem, inner_len: usize) -> bool {
 ///
 /// On one H200, minima of f32 334 × 4096 × 23 × 8 over axes 0 and 3, with runs of 32 bytes, took 423
 /// us where a plane has one output, 250 where it has two, and 231 with a unit for each. Maxima of
-/// bf16 2097152 × 22 × 8 over axes 0 and 2, with runs of 16, took 439 us in planes, and 216 where
-/// neighbouring units have neighbouring outputs.
+/// bf16 2097152 × 22 × 8 over axes 0 and 2, with runs of 16, took 439 us where it has one, 230 where it
+/// has two, and 216 where it has four.
 fn rate_of_runs(problem: &Problem, device: &Device, schedule: Schedule) -> f64 {
     let Some(run) = short_run(problem, device) else { return 1.0 };
-    let outputs = match (schedule, schedule.combine()) {
-        (Schedule::Plane { lanes_per_output, .. }, _) => {
-            device.plane_size_min / lanes_per_output.max(1)
-        }
-        (_, Some(Combine::Plane { .. })) => 1,
-        (Schedule::Unit { .. }, _) => device.plane_size_min,
-        _ => schedule.outputs_per_cube(),
-    };
+    let outputs = (device.plane_size_min / schedule.units_per_output().max(1)).max(1);
     match run.saturating_mul(outputs as usize) {
         ..=16 => 0.41,
         17..=32 => 0.55,

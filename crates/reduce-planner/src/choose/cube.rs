@@ -5,7 +5,10 @@
 
 use super::{
     cost::sector_share,
-    sizing::{FEW_FIELDS, floor_power_of_two, row, short_run, takes_more_loads, units_limit},
+    sizing::{
+        FEW_FIELDS, floor_power_of_two, most_units_of_run, row, short_run, takes_more_loads,
+        units_limit,
+    },
 };
 use crate::{
     device::Device,
@@ -63,6 +66,9 @@ pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing:
     let cooperating = row(problem, device).accumulator.cooperating_units_per_cube;
     let large = cooperating.saturating_mul(device.tuning.large_cube_factor);
     let wanted = match sharing {
+        Sharing::SeveralLarge if access.direction == Direction::Along => {
+            large.max(device.tuning.split_units_per_cube_along)
+        }
         Sharing::SeveralLarge => large,
         Sharing::Several if access.direction == Direction::Along => {
             cooperating.max(device.tuning.split_units_per_cube_along)
@@ -101,8 +107,8 @@ fn block_along(
     sharing: Sharing,
     units: u32,
 ) -> Block {
-    if !access.peeled && short_run(problem, device).is_some() {
-        return block_of_runs(problem, device, access, sharing, units);
+    if let Some(run) = short_run(problem, device).filter(|_| !access.peeled) {
+        return block_of_runs(problem, device, access, sharing, units, run);
     }
     let loads = access.loads_per_output(problem).max(1);
     let each = row(problem, device).accumulator.loads_per_lane.max(access.loads_in_flight as u64);
@@ -138,22 +144,26 @@ fn block_along(
     Block { units_per_output, outputs_per_cube, combine }
 }
 
-/// Along short runs, neighbouring units read those of neighbouring outputs, which follow each other.
+/// Along short runs of so many bytes, few units share an output, so that a plane has the runs of
+/// several neighbouring ones, which follow each other.
+///
+/// On one H200, a sum of f32 100,000 × 64 × 8 over axes 0 and 2 took 54 us in 66 cubes of 16 units for
+/// each of 32 outputs, 55 in 132, and 66 in 66 cubes of 32 units for each.
 fn block_of_runs(
     problem: &Problem,
     device: &Device,
     access: Access,
     sharing: Sharing,
     units: u32,
+    run: usize,
 ) -> Block {
     let tiles = access.output_tiles(problem).next_power_of_two();
-    let least = floor_power_of_two(u64::from(device.plane_size_min)).min(tiles) as u32;
-    let units = units.max(1);
-    let outputs = least.min(units);
+    let plane = floor_power_of_two(u64::from(device.plane_size_min));
+    let outputs = plane.min(tiles).min(u64::from(units)).max(1) as u32;
     let loads = floor_power_of_two(access.loads_per_output(problem).max(1));
-    let most = u64::from(units / outputs).min(loads).max(1);
+    let most = u64::from(units / outputs).min(loads).min(most_units_of_run(run, device)).max(1);
     let units_per_output = match sharing {
-        Sharing::No => units_to_fill(problem, device, access).max(2).min(most),
+        Sharing::No => units_to_fill(problem, device, access).clamp(1, most).max(2.min(most)),
         Sharing::Several | Sharing::SeveralLarge | Sharing::SeveralWide => most,
     } as u32;
     let together = device.tuning.across_units_per_cube.min(units) / 2;

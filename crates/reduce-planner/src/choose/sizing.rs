@@ -80,8 +80,8 @@ pub(super) fn rows_share_lines(problem: &Problem, device: &Device) -> bool {
 /// Bytes of the runs of a reduction along short ones: its innermost dimension is short and not the
 /// only one, and the runs of neighbouring outputs follow each other.
 ///
-/// Lanes of an output read its runs, of which each is a part of a line. They read whole lines only
-/// together with those of neighbouring outputs.
+/// The lanes that share an output read its runs, of which each is a part of a line. A plane reads
+/// whole lines only if it has the runs of several neighbouring outputs.
 pub(super) fn short_run(problem: &Problem, device: &Device) -> Option<usize> {
     let [.., inner] = problem.reduced() else { return None };
     let bytes = inner.extent.saturating_mul(problem.input().bytes());
@@ -94,6 +94,13 @@ pub(super) fn short_run(problem: &Problem, device: &Device) -> Option<usize> {
         && bytes < device.tuning.cached_inner_bytes
         && follow;
     is_short.then_some(bytes)
+}
+
+/// Most units that share an output along such runs: those of a plane read two sectors of neighbouring
+/// outputs at a time.
+pub(super) fn most_units_of_run(run: usize, device: &Device) -> u64 {
+    let plane = u64::from(device.plane_size_min);
+    floor_power_of_two(plane.saturating_mul(run as u64) / (2 * device.tuning.sector_bytes as u64))
 }
 
 /// The largest power of two that is at most `value`, and 1 for 0.

@@ -5,7 +5,9 @@
 
 use super::{
     cube::{self, Block, Sharing},
-    sizing::{cubes_wanted, floor_power_of_two, long_waves, rows_share_lines, units_limit},
+    sizing::{
+        cubes_wanted, floor_power_of_two, long_waves, rows_share_lines, short_run, units_limit,
+    },
 };
 use crate::{
     device::Device,
@@ -53,7 +55,10 @@ pub(super) fn size(problem: &Problem, device: &Device, access: Access) -> Result
     let partials = (wanted / blocks)
         .saturating_mul(u64::from(usual.outputs_per_cube))
         .saturating_mul(access.outputs_per_tile() as u64);
-    if partials <= tuning.partials_per_block {
+    // Of short runs, few units share an output, so larger cubes would have no more of them.
+    let is_usual = partials <= tuning.partials_per_block
+        || access.direction == Direction::Along && short_run(problem, device).is_some();
+    if is_usual {
         let cubes = cubes(problem, access, &usual, wanted / blocks)?;
         let merged = merged_by_last_cube(problem, device, access, &usual, cubes);
         return Ok(merged.unwrap_or_else(|| second_launch(problem, device, &usual, cubes)));

@@ -224,9 +224,9 @@ pub struct Tuning {
     /// loads of 16 bytes, and 244 with 8; of 2²⁴, 25.7 and 23.2.
     #[cfg_attr(feature = "serde", serde(default = "split_at_least"))]
     pub split_bytes_in_flight_along: usize,
-    /// Fewest units of a cube of such a split, where they have a load each. Through SPIR-V, a variance
-    /// of 2²⁶ f32 took 77.5 us in 256 cubes of 256 units and 73.0 in 264 of 512, a logarithm of sums of
-    /// exponentials 89 and 70, an L2 norm 72.5 and 68.4.
+    /// Units up to which cubes of such a split may grow, if they are more than other schedules allow.
+    /// Through SPIR-V, a variance of 2²⁶ f32 took 77.5 us in 256 cubes of 256 units and 73.0 in 264 of
+    /// 512, a logarithm of the sum of exponentials 89 and 70, an L2 norm 72.5 and 68.4.
     #[cfg_attr(feature = "serde", serde(default = "split_at_least_units"))]
     pub split_units_per_cube_along: u32,
     /// Most bytes that a unit of a split has in flight across outputs. With two cubes of 512 units
@@ -278,13 +278,12 @@ const fn split_long_rounds() -> u64 {
     200
 }
 
-/// No more bytes than other schedules have, and no more units, in descriptions of devices that do
-/// not say.
+/// The bytes in flight of a split along rows in descriptions of devices that do not say.
 const fn split_at_least() -> usize {
     1
 }
 
-/// The same.
+/// The units of a cube of a split along rows in descriptions of devices that do not say.
 const fn split_at_least_units() -> u32 {
     1
 }

@@ -42,8 +42,7 @@ pub struct ScanTuning {
     /// Rows that a unit of such a cube takes at a time. A sum of f32 8192 × 8192 along axis 0 took 143
     /// us on one H200 with 4, and 156 with 8 and with 16.
     pub cube_loads_across: u32,
-    /// The same where elements are narrower than 4 bytes, of which half as many units have as many in
-    /// flight. A sum of bf16 8192 × 8192 along axis 0 took 78 us with 16 in 32 units for each column,
+    /// The same where elements are narrower than 4 bytes. Half as many units share such columns. A sum of bf16 8192 × 8192 along axis 0 took 78 us with 16 in 32 units for each column,
     /// 99 with 4 in 64 and 110 with 8 in 32; that of 16384 × 4096 87.6 with 16 in 64, and 119.5 with 4
     /// in 128; that of f16 alike.
     #[cfg_attr(feature = "serde", serde(default = "cube_narrow_loads_across"))]
@@ -68,7 +67,7 @@ pub struct ScanTuning {
     /// and 291 with 16; that of f32 590 and 606.
     #[cfg_attr(feature = "serde", serde(default = "look_back_narrow_loads"))]
     pub look_back_narrow_loads: u32,
-    /// The same of columns, and the elements of a unit, which are those of its loads.
+    /// Units of a cube that looks back of columns.
     pub look_back_units_across: u32,
     /// Elements that a unit of such a cube has in its registers.
     pub look_back_elements_across: u32,
@@ -149,22 +148,22 @@ const fn cube_narrow_loads_across() -> u32 {
     16
 }
 
-/// The same.
+/// The value of a tuning that was written before there was this field.
 const fn many_cubes_across() -> u32 {
     3
 }
 
-/// The same.
+/// The value of a tuning that was written before there was this field.
 const fn many_units_per_cube_across() -> u32 {
     256
 }
 
-/// The same.
+/// The value of a tuning that was written before there was this field.
 const fn many_loads_across() -> u32 {
     8
 }
 
-/// The same.
+/// The value of a tuning that was written before there was this field.
 const fn look_back_narrow_loads() -> u32 {
     16
 }

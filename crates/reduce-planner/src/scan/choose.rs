@@ -188,7 +188,8 @@ pub fn force_scan(
     Err(PlanError::NoScanSchedule { device: device.name.clone(), refusals })
 }
 
-/// How the input is read: in the widest vectors of which the results fit one store. Long rows that
+/// How the input is read: in the widest vectors of which the results fit one store, or in narrower
+/// ones where operators take long to merge columns. Long rows that
 /// do not begin and end with vectors have parts of one at their ends.
 fn widest(problem: &ScanProblem, device: &Device) -> Access {
     let of_row = problem.problem();
@@ -211,8 +212,8 @@ fn widest(problem: &ScanProblem, device: &Device) -> Access {
     Access::widest_up_to(load_bytes, may_peel, of_row, device)
 }
 
-/// Whether columns are scanned by an operator that takes long to merge, by planes that exchange
-/// values. Compilers of devices without these take long for many loads.
+/// Whether columns are scanned by an operator that takes long to merge, on a device whose compiler is
+/// fast enough for many loads of it: that of a software adapter, which has no plane operations, is not.
 fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
     has_long_functions(problem)
         && problem.problem().direction() == Direction::Across
@@ -364,7 +365,7 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
         true => device.tuning.line_bytes / 2,
         false => device.tuning.line_bytes,
     };
-    let side_by_side = (bytes / load_bytes.max(1)).max(1) as u64;
+    let side_by_side = side_by_side(problem, access, bytes);
     let many = tiles / side_by_side >= multiprocessors * u64::from(tuning.many_cubes_across);
     // Columns that fill the device have fewer units each, which learn less from each other.
     let device_units =
@@ -373,6 +374,8 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
     let several_fields = problem.problem().operator().fields > 1;
     let (most, wanted) = if takes_long_across(problem, device) {
         (Access::MOST_LOADS_IN_FLIGHT as u32, device_units / tiles)
+    } else if has_long_functions(problem) {
+        (most_loads(problem, tuning.cube_loads_across), device_units / tiles)
     } else if is_narrow(problem) {
         (most_loads(problem, tuning.cube_narrow_loads_across), device_units / 2 / tiles)
     } else if many {
@@ -386,6 +389,14 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
     };
     let access = with_loads(access, loads, most);
     across(problem, access, bytes, wanted, tuning.units_per_cube_across, device)
+}
+
+/// Vectors of columns that have so many bytes side by side, a power of two.
+fn side_by_side(problem: &ScanProblem, access: Access, bytes: usize) -> u64 {
+    let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
+    let load_bytes = access.vector * problem.problem().input().bytes();
+    let vectors = (bytes / load_bytes.max(1)).max(1) as u64;
+    floor_power_of_two(vectors).min(inner.next_power_of_two())
 }
 
 /// Whether elements take half a word or less.
@@ -404,10 +415,7 @@ fn across(
     device: &Device,
 ) -> ScanPlan {
     let loads = row_loads(access, problem);
-    let inner = access.inner_len(problem.problem()).div_ceil(access.vector).max(1) as u64;
-    let load_bytes = access.vector * problem.problem().input().bytes();
-    let side_by_side = (bytes / load_bytes.max(1)).max(1) as u64;
-    let side_by_side = floor_power_of_two(side_by_side).min(inner.next_power_of_two());
+    let side_by_side = side_by_side(problem, access, bytes);
     let most = most_units.min(device.max_units_per_cube);
     let room = (floor_power_of_two(most.into()) / side_by_side).max(1);
     let busy = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
