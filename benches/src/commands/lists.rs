@@ -24,9 +24,9 @@ use reduce_programs::{
 use super::ended;
 
 /// Times operators over lists of tensors, their scans, and clipping: `clip` where all tensors are
-/// scaled, `unclipped` where none is. The rate of clipping is that of two reads and one write, and all
-/// others are those of one read. The tensors are the same in each call, as gradients are: a list that
-/// fits the cache is read from it.
+/// scaled, `unclipped` where none is. The rate of clipping is that of two reads and one write, and
+/// all others are those of one read. The tensors are the same in each call, as gradients are: a
+/// list that fits the cache is read from it.
 #[derive(Args)]
 pub(crate) struct Arguments {
     /// Cases such as `norm_l2 f32 27 of 1x[64, 64, 3, 3] 2x[64]`: 27 times one tensor of the first

@@ -184,8 +184,8 @@ impl Tuning<'_> {
         }
     }
 
-    /// Runs each plan that [`Self::tune`] will measure, which compiles its kernels. A plan that fails
-    /// here fails there again, and is reported then.
+    /// Runs each plan that [`Self::tune`] will measure, which compiles its kernels. A plan that
+    /// fails here fails there again, and is reported then.
     fn compile<M: Measured>(&self, case: &M) -> Result<(), Stop> {
         let Self { client, device, .. } = *self;
         let Ok(problem) = case.check(client) else { return Ok(()) };

@@ -86,8 +86,8 @@ fn plans_follow_the_shape() {
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
 }
 
-/// Columns of narrow elements have more rows at a time in fewer units. So many columns that each has
-/// few units otherwise have larger cubes, which take fewer chunks.
+/// Columns of narrow elements have more rows at a time in fewer units. So many columns that each
+/// has few units otherwise have larger cubes, which take fewer chunks.
 #[test]
 fn columns_have_few_chunks() {
     use ElementType::{BF16, F32};
@@ -108,7 +108,8 @@ fn columns_have_few_chunks() {
         let found = (plan.units_per_output, plan.outputs_per_cube, plan.access.loads_in_flight);
         assert_eq!(found, (units, tiles, loads), "{element} {shape:?}: {plan}");
     }
-    // Operators that take long to merge have more rows of fewer columns, and those of two fields more.
+    // Operators that take long to merge have more rows of fewer columns, and those of two fields
+    // more.
     let of = |operator: OperatorClass, results: &[ElementType]| {
         let (shape, strides) = (&[8192, 8192], &[8192, 1]);
         let input = InputSpec { element: F32, shape, strides, alignment: 256 };

@@ -334,10 +334,11 @@ impl<'a> Search<'a> {
             _ => (tuning.short_loads, 2),
         };
         let lanes = loads.div_ceil(most as u64).max(loads.min(least)).next_power_of_two();
-        // Half the lanes, if these have an eighth fewer places for loads, of which fewer stay empty:
-        // softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2 places
-        // each, and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes and
-        // 71.0 in 4; log_softmax of 49 single elements 173 in 16 lanes with 4, and 143 in 8 with 7.
+        // Half the lanes, if these have an eighth fewer places for loads, of which fewer stay
+        // empty: softmax of bf16 with 33 loads a row took 32.6 us on one H200 in 32 lanes with 2
+        // places each, and 23.6 in 16 with 3; l2_normalize of rows of 93, 12 loads, 92.6 in 8 lanes
+        // and 71.0 in 4; log_softmax of 49 single elements 173 in 16 lanes with 4, and 143 in 8
+        // with 7.
         let places = |lanes: u64| lanes * loads.div_ceil(lanes);
         let lanes = match lanes > 2 && 8 * places(lanes / 2) <= 7 * places(lanes) {
             true => lanes / 2,
@@ -349,10 +350,10 @@ impl<'a> Search<'a> {
     /// Half of so many units, if narrow rows with edges leave each of these a few loads. All units
     /// execute the instructions of the edges.
     ///
-    /// In one run on an H200, with 3 loads in each unit and with up to 6 in half of them: rms_norm with
-    /// a weight of bf16 120562 × 1318 took 215 and 179 us, layer_norm with a weight and a bias of
-    /// 171576 × 1277 394 and 303, of f16 71494 × 575 72 and 56, log_softmax of bf16 17654 × 4601 97
-    /// and 81. In 4 lanes, l2_normalize of bf16 430105 × 185 took 90 us, and 84.5 in 8.
+    /// In one run on an H200, with 3 loads in each unit and with up to 6 in half of them: rms_norm
+    /// with a weight of bf16 120562 × 1318 took 215 and 179 us, layer_norm with a weight and a bias
+    /// of 171576 × 1277 394 and 303, of f16 71494 × 575 72 and 56, log_softmax of bf16 17654 × 4601
+    /// 97 and 81. In 4 lanes, l2_normalize of bf16 430105 × 185 took 90 us, and 84.5 in 8.
     fn fewer_with_edges(&self, loads: u64, units: u64) -> u64 {
         let problem = self.applied.problem();
         let narrow = problem.input().bytes() < size_of::<f32>();

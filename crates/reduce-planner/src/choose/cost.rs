@@ -426,14 +426,14 @@ fn combine_ns(problem: &Problem, schedule: Schedule, access: Access, profile: &P
 /// Passes over elements that are held.
 const PASSES: f64 = 2.0;
 
-/// Picoseconds that a multiprocessor takes for what each unit does between two passes and after them.
-/// On one H200, var of f16 65,536 × 2048 along axis 1 took 72 us in planes of 8 loads, 80 in cubes of
-/// 64 units, 98 of 128 and 148 of 256, which have one load each.
+/// Picoseconds that a multiprocessor takes for what each unit does between two passes and after
+/// them. On one H200, var of f16 65,536 × 2048 along axis 1 took 72 us in planes of 8 loads, 80 in
+/// cubes of 64 units, 98 of 128 and 148 of 256, which have one load each.
 const RESULTS_PS: f64 = 40.0;
 
-/// Picoseconds that a multiprocessor takes for an element at the edge of a row in one of two passes.
-/// On one H200, logsumexp of bf16 500,001 × 100 along axis 1 took 42.0 us in peeled vectors of 8,
-/// and 32.5 in vectors of 4, which divide rows.
+/// Picoseconds that a multiprocessor takes for an element at the edge of a row in one of two
+/// passes. On one H200, logsumexp of bf16 500,001 × 100 along axis 1 took 42.0 us in peeled vectors
+/// of 8, and 32.5 in vectors of 4, which divide rows.
 const EDGE_PS: f64 = 100.0;
 
 /// Publishing and merging the partials of a split.
@@ -531,16 +531,16 @@ fn locality_along(
 }
 
 /// The rate of lanes that hold their row in several wide loads of few neighbouring bytes: each load
-/// of a plane then touches a line of every second lane. On one H200, var of f32 5,079,670 × 32 along
-/// axis 1 took 168 us in two passes of 4 lanes, and 187 of 2; of 4,000,000 × 48, 194 and 223.
+/// of a plane then touches a line of every second lane. On one H200, var of f32 5,079,670 × 32
+/// along axis 1 took 168 us in two passes of 4 lanes, and 187 of 2; of 4,000,000 × 48, 194 and 223.
 const NARROW_TEAM_PERCENT: u32 = 88;
 const NARROW_LOADS: usize = 4;
 const NARROW_BYTES: usize = 32;
 
-/// The rate of planes with long rows of their own, of all inputs. On one H200, sums of bf16 took 62.6
-/// us in planes and 61.2 in cubes for rows of 11,200, 65.3 and 61.2 for 14,336, and 66.5 and 61.6 for
-/// 40,000. A mean squared error of bf16 8192 × 8192 took 67.6 in planes, and 65.5 in cubes of 128 units
-/// with twice the loads in flight.
+/// The rate of planes with long rows of their own, of all inputs. On one H200, sums of bf16 took
+/// 62.6 us in planes and 61.2 in cubes for rows of 11,200, 65.3 and 61.2 for 14,336, and 66.5 and
+/// 61.6 for 40,000. A mean squared error of bf16 8192 × 8192 took 67.6 in planes, and 65.5 in cubes
+/// of 128 units with twice the loads in flight.
 const LONG_PLANE_PERCENT: u32 = 97;
 const LONG_PLANE_BYTES: usize = 16 << 10;
 
@@ -552,10 +552,10 @@ fn rows_follow(problem: &Problem, inner_len: usize) -> bool {
 /// The rate at which planes read short runs. A plane that has several outputs reads as many runs at
 /// a time that follow each other.
 ///
-/// On one H200, minima of f32 334 × 4096 × 23 × 8 over axes 0 and 3, with runs of 32 bytes, took 423
-/// us where a plane has one output, 250 where it has two, and 231 with a unit for each. Maxima of
-/// bf16 2097152 × 22 × 8 over axes 0 and 2, with runs of 16, took 439 us where it has one, 230 where it
-/// has two, and 216 where it has four.
+/// On one H200, minima of f32 334 × 4096 × 23 × 8 over axes 0 and 3, with runs of 32 bytes, took
+/// 423 us where a plane has one output, 250 where it has two, and 231 with a unit for each. Maxima
+/// of bf16 2097152 × 22 × 8 over axes 0 and 2, with runs of 16, took 439 us where it has one, 230
+/// where it has two, and 216 where it has four.
 fn rate_of_runs(problem: &Problem, device: &Device, schedule: Schedule) -> f64 {
     let Some(run) = short_run(problem, device) else { return 1.0 };
     let outputs = (device.plane_size_min / schedule.units_per_output().max(1)).max(1);

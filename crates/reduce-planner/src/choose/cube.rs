@@ -73,9 +73,9 @@ pub(super) fn block(problem: &Problem, device: &Device, access: Access, sharing:
         Sharing::Several if access.direction == Direction::Along => {
             cooperating.max(device.tuning.split_units_per_cube_along)
         }
-        // With twice the loads in flight (`Access::fitted`). norm_l2 of bf16 8192 × 32,000 along axis
-        // 1 took 122.3 us on one H200 in cubes of 256 units with 4 loads, 131.8 with 8, and 118.0 in
-        // cubes of 128 with 8; of f32 1024 × 65,536, 62.9, 62.8 and 62.1.
+        // With twice the loads in flight (`Access::fitted`). norm_l2 of bf16 8192 × 32,000 along
+        // axis 1 took 122.3 us on one H200 in cubes of 256 units with 4 loads, 131.8 with 8, and
+        // 118.0 in cubes of 128 with 8; of f32 1024 × 65,536, 62.9, 62.8 and 62.1.
         Sharing::No if access.direction == Direction::Along && takes_more_loads(problem) => {
             cooperating / 2
         }
@@ -147,8 +147,8 @@ fn block_along(
 /// Along short runs of so many bytes, few units share an output, so that a plane has the runs of
 /// several neighbouring ones, which follow each other.
 ///
-/// On one H200, a sum of f32 100,000 × 64 × 8 over axes 0 and 2 took 54 us in 66 cubes of 16 units for
-/// each of 32 outputs, 55 in 132, and 66 in 66 cubes of 32 units for each.
+/// On one H200, a sum of f32 100,000 × 64 × 8 over axes 0 and 2 took 54 us in 66 cubes of 16 units
+/// for each of 32 outputs, 55 in 132, and 66 in 66 cubes of 32 units for each.
 fn block_of_runs(
     problem: &Problem,
     device: &Device,
@@ -171,10 +171,10 @@ fn block_of_runs(
     Block { units_per_output, outputs_per_cube, combine: Combine::Shared }
 }
 
-/// Whether half of so many units have clearly fewer loads in their rounds that do not exist. A sum of
-/// f32 10,000 × 10,000 along axis 1 took 92.3 us on one H200 in cubes of 512 units, whose two rounds
-/// have 4096 loads for 2500, and 88.5 in cubes of 256, whose three have 3072. Of rows of 8400, it took
-/// 69.2 and 61.9 us, of 4400 in cubes of 256 and 128 units 64.7 and 62.7.
+/// Whether half of so many units have clearly fewer loads in their rounds that do not exist. A sum
+/// of f32 10,000 × 10,000 along axis 1 took 92.3 us on one H200 in cubes of 512 units, whose two
+/// rounds have 4096 loads for 2500, and 88.5 in cubes of 256, whose three have 3072. Of rows of
+/// 8400, it took 69.2 and 61.9 us, of 4400 in cubes of 256 and 128 units 64.7 and 62.7.
 fn leaves_fewer_idle(loads: u64, units: u32, loads_in_flight: usize) -> bool {
     let in_rounds = |units: u32| {
         let round = (u64::from(units) * loads_in_flight as u64).max(1);

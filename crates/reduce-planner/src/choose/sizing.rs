@@ -60,8 +60,8 @@ fn blockwise(operator: OperatorClass, element_bytes: usize, tuning: &Tuning) -> 
     }
 }
 
-/// Whether half of the usual units have twice the usual loads in flight in cubes along the reduction:
-/// those whose accumulators have as many fields as light ones may, of sums alone.
+/// Whether half of the usual units have twice the usual loads in flight in cubes along the
+/// reduction: those whose accumulators have as many fields as light ones may, of sums alone.
 pub(super) fn takes_more_loads(problem: &Problem) -> bool {
     let operator = problem.operator();
     let is_plain = !operator.positional && operator.element_cost == ElementCost::Plain;
@@ -96,8 +96,8 @@ pub(super) fn short_run(problem: &Problem, device: &Device) -> Option<usize> {
     is_short.then_some(bytes)
 }
 
-/// Most units that share an output along such runs: those of a plane read two sectors of neighbouring
-/// outputs at a time.
+/// Most units that share an output along such runs: those of a plane read two sectors of
+/// neighbouring outputs at a time.
 pub(super) fn most_units_of_run(run: usize, device: &Device) -> u64 {
     let plane = u64::from(device.plane_size_min);
     floor_power_of_two(plane.saturating_mul(run as u64) / (2 * device.tuning.sector_bytes as u64))
@@ -128,8 +128,9 @@ pub(crate) fn cubes_wanted(device: &Device, each: u32) -> u64 {
 }
 
 /// Waves of the cubes of very long rows. With 4 waves and 4 loads in flight, and with 8 of both
-/// (`Access::fitted`), sums of 2³⁰ i32 took 1056 and 963 us on one H200, and 983 and 960 on another;
-/// of f32 975 and 968, and 960 on both; of 2²⁸ f64 507 and 503, 495 and 502, and 490 and 501.
+/// (`Access::fitted`), sums of 2³⁰ i32 took 1056 and 963 us on one H200, and 983 and 960 on
+/// another; of f32 975 and 968, and 960 on both; of 2²⁸ f64 507 and 503, 495 and 502, and 490 and
+/// 501.
 pub(super) fn long_waves(problem: &Problem) -> u64 {
     if is_wide(problem) { LONG_WAVES / 2 } else { LONG_WAVES }
 }

@@ -207,26 +207,27 @@ pub struct Tuning {
     /// Cubes per multiprocessor that a split aims at: as many as reside together. Of cubes of 512
     /// units those are two, because CubeCL 0.11 gives a sum 50 registers. A third would wait for
     /// the others and then work alone. Among 16 plans for each of some 30 whole reductions of one
-    /// field, cubes of 512 units with 4 loads in flight took 1.5 % longer than the fastest with 2, in
-    /// the geometric mean, and 4.5 % with 3, at most 9 and 18 %. Across outputs they took 4 % longer
-    /// with 2, and 13 % with 3.
+    /// field, cubes of 512 units with 4 loads in flight took 1.5 % longer than the fastest with 2,
+    /// in the geometric mean, and 4.5 % with 3, at most 9 and 18 %. Across outputs they took 4 %
+    /// longer with 2, and 13 % with 3.
     pub split_cubes_per_multiprocessor: u32,
     /// The same for a split into large cubes. See `large_cube_factor` for its measurement.
     pub split_large_cubes_per_multiprocessor: u32,
     /// Rounds of loads of a unit from which on a split of rows has eight times as many cubes as
-    /// reside together, and more loads in flight; of 64-bit elements, four times as many and as many
-    /// loads. With 4 loads, the sum of 2³⁰ f32 (496 rounds) took 971.6 us on one H200 in 264 cubes of
-    /// 512 units, 953.9 in 1056 and 953.4 in 4224. On another one, it took 954 in 264 and in 792.
+    /// reside together, and more loads in flight; of 64-bit elements, four times as many and as
+    /// many loads. With 4 loads, the sum of 2³⁰ f32 (496 rounds) took 971.6 us on one H200 in 264
+    /// cubes of 512 units, 953.9 in 1056 and 953.4 in 4224. On another one, it took 954 in 264 and
+    /// in 792.
     #[cfg_attr(feature = "serde", serde(default = "split_long_rounds"))]
     pub split_long_rounds: u64,
     /// Fewest bytes of one input that a unit of a split along rows has in flight, if they are more
-    /// than other schedules leave it. Through SPIR-V, a sum of 2²⁸ f32 took 266 us on one H200 with 4
-    /// loads of 16 bytes, and 244 with 8; of 2²⁴, 25.7 and 23.2.
+    /// than other schedules leave it. Through SPIR-V, a sum of 2²⁸ f32 took 266 us on one H200 with
+    /// 4 loads of 16 bytes, and 244 with 8; of 2²⁴, 25.7 and 23.2.
     #[cfg_attr(feature = "serde", serde(default = "split_at_least"))]
     pub split_bytes_in_flight_along: usize,
-    /// Units up to which cubes of such a split may grow, if they are more than other schedules allow.
-    /// Through SPIR-V, a variance of 2²⁶ f32 took 77.5 us in 256 cubes of 256 units and 73.0 in 264 of
-    /// 512, a logarithm of the sum of exponentials 89 and 70, an L2 norm 72.5 and 68.4.
+    /// Units up to which cubes of such a split may grow, if they are more than other schedules
+    /// allow. Through SPIR-V, a variance of 2²⁶ f32 took 77.5 us in 256 cubes of 256 units and 73.0
+    /// in 264 of 512, a logarithm of the sum of exponentials 89 and 70, an L2 norm 72.5 and 68.4.
     #[cfg_attr(feature = "serde", serde(default = "split_at_least_units"))]
     pub split_units_per_cube_along: u32,
     /// Most bytes that a unit of a split has in flight across outputs. With two cubes of 512 units

@@ -20,9 +20,10 @@ pub struct ScanTuning {
     /// cubes of 64 units with 4.
     pub plane_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields, take exponentials, or
-    /// have several results. Of f32 65536 × 1024, logarithms of sums of exponentials took 140 us with
-    /// 4 of 8 loads in flight and a plane in each cube, 148 with 2 planes, and 151 with 8 loads and 4
-    /// planes; maxima with their positions 218 us in planes, and 231 in cubes of 64 units.
+    /// have several results. Of f32 65536 × 1024, logarithms of sums of exponentials took 140 us
+    /// with 4 of 8 loads in flight and a plane in each cube, 148 with 2 planes, and 151 with 8
+    /// loads and 4 planes; maxima with their positions 218 us in planes, and 231 in cubes of 64
+    /// units.
     pub plane_loads_of_long_functions: u32,
     /// Units of a cube whose units or planes do not share rows.
     pub independent_units_per_cube: u32,
@@ -39,18 +40,19 @@ pub struct ScanTuning {
     pub units_per_cube_across: u32,
     /// Units that scan columns on each multiprocessor, if there are so many columns.
     pub units_per_multiprocessor_across: u32,
-    /// Rows that a unit of such a cube takes at a time. A sum of f32 8192 × 8192 along axis 0 took 143
-    /// us on one H200 with 4, and 156 with 8 and with 16.
+    /// Rows that a unit of such a cube takes at a time. A sum of f32 8192 × 8192 along axis 0 took
+    /// 143 us on one H200 with 4, and 156 with 8 and with 16.
     pub cube_loads_across: u32,
-    /// The same where elements are narrower than 4 bytes. Half as many units share such columns. A sum of bf16 8192 × 8192 along axis 0 took 78 us with 16 in 32 units for each column,
-    /// 99 with 4 in 64 and 110 with 8 in 32; that of 16384 × 4096 87.6 with 16 in 64, and 119.5 with 4
-    /// in 128; that of f16 alike.
+    /// The same where elements are narrower than 4 bytes. Half as many units share such columns. A
+    /// sum of bf16 8192 × 8192 along axis 0 took 78 us with 16 in 32 units for each column, 99 with
+    /// 4 in 64 and 110 with 8 in 32; that of 16384 × 4096 87.6 with 16 in 64, and 119.5 with 4 in
+    /// 128; that of f16 alike.
     #[cfg_attr(feature = "serde", serde(default = "cube_narrow_loads_across"))]
     pub cube_narrow_loads_across: u32,
     /// Cubes for each multiprocessor from which on there are so many columns that larger cubes with
     /// more loads pay, because they take fewer chunks one after the other. A sum of f32 64 × 1024 ×
-    /// 1024 along axis 1, of 16384 vectors of columns, took 169 us in cubes of 64 units with 4 loads,
-    /// 149 in cubes of 128 with 8, 141 in cubes of 256 with 8, and 137 with 16.
+    /// 1024 along axis 1, of 16384 vectors of columns, took 169 us in cubes of 64 units with 4
+    /// loads, 149 in cubes of 128 with 8, 141 in cubes of 256 with 8, and 137 with 16.
     #[cfg_attr(feature = "serde", serde(default = "many_cubes_across"))]
     pub many_cubes_across: u32,
     /// Units of such a cube.
@@ -63,8 +65,8 @@ pub struct ScanTuning {
     pub look_back_units: u32,
     /// Loads of a unit of such a cube.
     pub look_back_loads: u32,
-    /// The same where elements are narrower than 4 bytes. A sum of 2²⁸ bf16 took 306 us with 8 loads,
-    /// and 291 with 16; that of f32 590 and 606.
+    /// The same where elements are narrower than 4 bytes. A sum of 2²⁸ bf16 took 306 us with 8
+    /// loads, and 291 with 16; that of f32 590 and 606.
     #[cfg_attr(feature = "serde", serde(default = "look_back_narrow_loads"))]
     pub look_back_narrow_loads: u32,
     /// Units of a cube that looks back of columns.
@@ -73,8 +75,8 @@ pub struct ScanTuning {
     pub look_back_elements_across: u32,
     /// Fewest cubes that look back for each multiprocessor, unless chunks were of one load.
     pub look_back_cubes: u32,
-    /// Fewest vectors of a row that begins and ends inside vectors. The lanes that have its ends take
-    /// their elements one by one.
+    /// Fewest vectors of a row that begins and ends inside vectors. The lanes that have its ends
+    /// take their elements one by one.
     pub peeled_row_vectors: u32,
     /// Units that reside on a multiprocessor, as far as their registers allow.
     pub units_per_multiprocessor: u32,

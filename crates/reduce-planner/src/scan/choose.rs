@@ -212,8 +212,9 @@ fn widest(problem: &ScanProblem, device: &Device) -> Access {
     Access::widest_up_to(load_bytes, may_peel, of_row, device)
 }
 
-/// Whether columns are scanned by an operator that takes long to merge, on a device whose compiler is
-/// fast enough for many loads of it: that of a software adapter, which has no plane operations, is not.
+/// Whether columns are scanned by an operator that takes long to merge, on a device whose compiler
+/// is fast enough for many loads of it: that of a software adapter, which has no plane operations,
+/// is not.
 fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
     has_long_functions(problem)
         && problem.problem().direction() == Direction::Across
@@ -224,8 +225,8 @@ fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
 /// for each chunk, so a unit takes more rows of fewer columns.
 ///
 /// Along axis 0 of f32 8192 × 8192, means and variances took 1324 us on one H200 with 2 loads of 8
-/// bytes, 592 with 8 of 8, 499 with 8 of 4, and 482 with 16 of 4; logarithms of sums of exponentials 548
-/// with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8.
+/// bytes, 592 with 8 of 8, 499 with 8 of 4, and 482 with 16 of 4; logarithms of sums of
+/// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8.
 fn bytes_of_long_functions(problem: &ScanProblem) -> usize {
     match problem.problem().operator().fields {
         0..=FEW_FIELDS => 8,
@@ -404,8 +405,8 @@ fn is_narrow(problem: &ScanProblem) -> bool {
     problem.problem().input().bytes() < size_of::<f32>()
 }
 
-/// A cube for neighbouring vectors of columns, as many as have so many bytes side by side, with about
-/// as many units for each of them as wanted, up to so many of the cube.
+/// A cube for neighbouring vectors of columns, as many as have so many bytes side by side, with
+/// about as many units for each of them as wanted, up to so many of the cube.
 fn across(
     problem: &ScanProblem,
     access: Access,
