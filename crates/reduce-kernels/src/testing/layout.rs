@@ -40,9 +40,9 @@ impl Layout {
     pub(super) fn all(vector: usize) -> [Self; 7] {
         let columns = 2 * vector;
         [
-            Self::new("rows", &[2, 20_000], 20_000, &[1]),
-            Self::new("rows that start off vectors", &[2, 20_001], 20_001, &[1]),
-            Self::new("padded rows", &[2, 19_999], 20_000, &[1]),
+            Self::new("rows", &[2, 40_000], 40_000, &[1]),
+            Self::new("rows that start off vectors", &[2, 40_001], 40_001, &[1]),
+            Self::new("padded rows", &[2, 39_999], 40_000, &[1]),
             Self::new("columns", &[16_000, columns], columns, &[0]),
             Self::new(
                 "columns of rows that start off vectors",
