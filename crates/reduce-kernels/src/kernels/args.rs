@@ -1,8 +1,11 @@
 //! The arguments of kernels: the element types, the arrays, and the numbers of a problem.
 
+use core::cell::Cell;
+
 use cubecl::{ir::ElemType, prelude::*};
 
 use super::{
+    at_once::AtOnce,
     cache::{CachePolicy, cache_policy, read_vector},
     geometry::CompanionAccess,
 };
@@ -128,16 +131,30 @@ impl CubeType for KernelTypes {
     type ExpandType = ();
 }
 
+thread_local! {
+    /// The types that the last launch of this thread registered.
+    static REGISTERED: Cell<Option<KernelTypesArg>> = const { Cell::new(None) };
+}
+
 impl LaunchArg for KernelTypes {
     type RuntimeArg = KernelTypesArg;
-    type CompilationArg = KernelTypesArg;
+    type CompilationArg = AtOnce<KernelTypesArg>;
 
-    fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> KernelTypesArg {
-        launcher.with_scope(|scope| types.register(scope));
-        types
+    /// Registering all types takes 5300 instructions, a fourth of a small launch. CubeCL keeps what
+    /// a thread has registered, and no other kernels register these, so they are registered where
+    /// they differ from those of the last launch. They are where nothing is registered, too: should
+    /// CubeCL no longer keep types, launches are slower and not wrong.
+    fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> AtOnce<KernelTypesArg> {
+        launcher.with_scope(|scope| {
+            let is_kept = scope.resolve_type::<Stored>().is_some();
+            if REGISTERED.replace(Some(types)) != Some(types) || !is_kept {
+                types.register(scope);
+            }
+        });
+        AtOnce(types)
     }
 
-    fn expand(types: &KernelTypesArg, builder: &mut KernelBuilder) {
+    fn expand(AtOnce(types): &AtOnce<KernelTypesArg>, builder: &mut KernelBuilder) {
         types.register(&builder.scope);
     }
 }

@@ -61,6 +61,7 @@
 mod accumulate;
 pub(crate) mod application;
 pub(crate) mod args;
+pub(crate) mod at_once;
 mod cache;
 mod combine;
 pub(crate) mod compact;

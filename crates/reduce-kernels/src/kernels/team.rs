@@ -3,11 +3,13 @@
 use cubecl::prelude::*;
 use reduce_planner::Combine;
 
+use super::at_once::hash_at_once;
+
 /// The units of a cube that work on one tile: their number, their positions, and how they combine.
 ///
 /// The unit at position `p` is member `p / unit_stride % units_per_tile` of its team. The other
 /// digits of `p` say which of the cube's tiles the team works on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Team {
     /// Units per tile, a power of two.
     pub(crate) units_per_tile: u32,
@@ -20,6 +22,8 @@ pub(crate) struct Team {
     /// Units that merge the partials of an output, if cubes leave any.
     pub(crate) merging_units: u32,
 }
+
+hash_at_once!(Team { units_per_tile, unit_stride, units_per_cube, combine, merging_units });
 
 impl Team {
     /// Whether the units of a tile are lanes of one plane.

@@ -4,6 +4,8 @@ pub(crate) mod check;
 mod display;
 mod tree;
 
+use core::hash::{Hash, Hasher};
+
 pub(crate) use tree::Tree;
 
 use crate::{
@@ -16,7 +18,7 @@ use crate::{
 ///
 /// Read along the reduction, an *output tile* is one output. Read across outputs, it is one vector
 /// of neighbouring outputs. Units work on whole output tiles.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
 #[non_exhaustive]
@@ -53,6 +55,20 @@ pub struct Access {
     /// and then the squared distances from it. All loads of an output are then in flight.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_false"))]
     pub in_passes: bool,
+}
+
+/// All numbers in one write, and all flags in another. Every launch hashes an access several times,
+/// and a write may take longer than what it writes.
+impl Hash for Access {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        let Self { direction, vector, peeled, realigned, in_passes, .. } = *self;
+        let Self { loads_in_flight, outputs_in_flight, accumulators, .. } = *self;
+        let is_across = direction == Direction::Across;
+        let flags = [is_across, peeled, realigned, in_passes].map(u8::from);
+        state.write_u32(u32::from_ne_bytes(flags));
+        let numbers = [vector, loads_in_flight, outputs_in_flight, accumulators];
+        usize::hash_slice(&numbers, state);
+    }
 }
 
 /// The outputs in flight, and the accumulators, of plans that do not say.

@@ -25,6 +25,7 @@ use super::{
         AppliedArrays, InputArrays, KernelTypes, OperandArrays, Output, ResultArrays, input_of,
         output_of,
     },
+    at_once::hash_at_once,
     companion::tile_offset,
     geometry::{Companion, CompanionAccess, Geometry, locate},
     held::{Held, Hold, held_total, hold_loads, results_in_passes},
@@ -41,7 +42,7 @@ use crate::operator::{
 pub(crate) use self::{by_cubes::reduce_and_apply_by_cubes, segments::apply_to_segments};
 
 /// What kernels know of an application when they are generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ApplySpec {
     pub(crate) access: Access,
     pub(crate) team: Team,
@@ -60,6 +61,18 @@ pub(crate) struct ApplySpec {
     /// that belong to one vector.
     pub(crate) moves_back: bool,
 }
+
+hash_at_once!(ApplySpec {
+    access,
+    team,
+    apply,
+    operands,
+    further,
+    of_segments,
+    by_keys,
+    results_in_vectors,
+    moves_back
+});
 
 /// Each team reduces one tile and applies the results to its elements. `results` is bound if the
 /// caller wants them.

@@ -45,6 +45,7 @@ use super::{
         InputArrays, KernelTypes, Output, PartialArrays, ResultArrays, input_of, output_of,
         partials_of,
     },
+    at_once::hash_at_once,
     geometry::{Companion, Geometry},
     load::{AtEnd, Loaded, load, load_together, position_of},
     reducer::Reducer,
@@ -57,7 +58,7 @@ use crate::operator::{
 };
 
 /// How a scan is generated.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ScanSpec {
     pub(crate) access: Access,
     pub(crate) team: Team,
@@ -74,6 +75,8 @@ pub(crate) struct ScanSpec {
     /// Whether the lanes of a plane exchange elements, so that each has neighbouring loads.
     pub(crate) transposes: bool,
 }
+
+hash_at_once!(ScanSpec { access, team, exclusive, reverse, split, continues, ahead, transposes });
 
 /// How rows are cut into parts.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]

@@ -3,10 +3,10 @@
 use cubecl::prelude::*;
 use reduce_planner::Over;
 
-use crate::kernels::team::Team;
+use crate::kernels::{at_once::hash_at_once, team::Team};
 
 /// Everything about a selection that its kernel is generated for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Selection {
     /// The units of a slice.
     pub(crate) team: Team,
@@ -21,6 +21,8 @@ pub(crate) struct Selection {
     /// Over which elements probabilities add up to 1, if they are written in place of values.
     pub(crate) probabilities: Option<Over>,
 }
+
+hash_at_once!(Selection { team, capacity, digit_bits, key_words, position_words, probabilities });
 
 impl Selection {
     /// Words of an entry.
