@@ -9,7 +9,11 @@
 //! tree.
 //!
 //! Cubes take their parts in the order in which they begin, so those that a cube waits for have
-//! begun.
+//! begun. Where there are several rows, the first parts of all come first, then the second ones.
+//!
+//! A cube takes one part. Cubes that stay, and ask for their next part before they wait, hide the
+//! time of the answer. But then parts that follow wait for one that its cube has not begun: a
+//! running sum of 2²⁸ f32 took 950 us so on one H200, and takes 595.
 
 use cubecl::prelude::*;
 use reduce_planner::Direction;
@@ -68,9 +72,8 @@ pub(crate) fn scan_looking_back(
     let reducer = Reducer::new(parameters, comptime![spec.team], operator);
     let (access, team) = comptime![(spec.access, spec.team)];
     let outputs = comptime![team.tiles_per_cube() * outputs_per_tile(access)];
-    let nth = nth_to_begin(&*published, mark);
-    let block = nth / cuts.cubes;
-    let cube = nth - block * cuts.cubes;
+    let blocks = geometry.tiles.div_ceil(comptime![team.tiles_per_cube()]);
+    let (block, cube) = in_turns(nth_to_begin(&*published, mark), blocks, cuts.cubes);
     let share = share_among_cubes(&input, geometry, block, cube, cuts.cubes, access, team);
     let part = Part::new(&share, cuts, elements_before_row(earlier), cube, spec);
     let tree = PublishedTree {
@@ -102,6 +105,23 @@ pub(crate) fn scan_looking_back(
             store_results(&mut results, output, &chunk, &learned, &part, &reducer);
         }
     }
+}
+
+/// The block of rows, and the part of them, of the cube that is the `nth` to begin. Blocks take
+/// turns: what a cube waits for was published by a cube that began as many cubes earlier as there
+/// are blocks, and cubes that run together have neighbouring columns. On one H200, running sums of
+/// f32 [65536, 1024] along axis 0 take 142 us so, and took 172 where each block began behind the
+/// one before it; those of [16, 4194304] along axis 1 take 141, and took 160.
+#[cube]
+fn in_turns(nth: usize, blocks: usize, cubes: usize) -> (usize, usize) {
+    let mut cube = nth / blocks;
+    let mut block = nth - cube * blocks;
+    // A grid may have more cubes than there are parts. They have blocks of their own.
+    if cube >= cubes {
+        block = nth / cubes;
+        cube = nth - block * cubes;
+    }
+    (block, cube)
 }
 
 /// Accumulators of an output that the cubes of a row publish: those of parts, then those of groups,
