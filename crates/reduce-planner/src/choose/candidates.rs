@@ -84,11 +84,15 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
             }
         }
     }
+    // Units beyond the loads of an output are idle, and the estimates take their loads for others
+    // that lie side by side.
+    let most = access.loads_per_output(problem).next_power_of_two();
+    let is_busy = |size: Schedule| u64::from(size.units_per_output()) <= most;
     // There are too few for a set to be faster.
     let mut distinct = 0;
     for nth in 0..sizes.len() {
         let size = sizes[nth];
-        if !sizes[..distinct].contains(&size) {
+        if (nth == 0 || is_busy(size)) && !sizes[..distinct].contains(&size) {
             sizes[distinct] = size;
             distinct += 1;
         }

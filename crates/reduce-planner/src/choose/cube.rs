@@ -210,7 +210,10 @@ fn block_across(
     let one_row = inner <= segment || (access.vector > 1 && inner <= one_row);
     let adjacent = (if one_row { inner } else { segment }).min(units);
     let adjacent = match sharing {
-        Sharing::SeveralWide => (adjacent * WIDE_SEGMENTS).min(inner).min(units),
+        Sharing::SeveralWide => {
+            let of_fields = if problem.operator().fields == 1 { 1 } else { 2 };
+            (adjacent * WIDE_SEGMENTS / of_fields).min(inner).min(units)
+        }
         _ if access.is_doubled(problem, device) => (2 * adjacent).min(inner).min(units),
         _ => adjacent,
     };
@@ -234,7 +237,8 @@ fn block_across(
     }
 }
 
-/// How many times as wide as others the segments of [`Sharing::SeveralWide`] are.
+/// How many times as wide as others the segments of [`Sharing::SeveralWide`] are. Those of several
+/// fields are half as wide.
 const WIDE_SEGMENTS: u64 = 8;
 
 /// Units per output tile that fill part of the device in one wave.
