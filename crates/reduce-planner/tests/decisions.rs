@@ -3,9 +3,9 @@
 //! compares all decisions of a large set with a file, and `plans.rs` tests plans whoever made them.
 
 use reduce_planner::{
-    Access, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge, OperatorClass,
-    OutputSpec, Plan, Problem, Reason, Refusal, Schedule, ScheduleKind, Tuning, choose, force,
-    row_major_strides,
+    Access, Candidate, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge,
+    OperatorClass, OutputSpec, Plan, Planned, Problem, Reason, Refusal, Schedule, ScheduleKind,
+    Tuning, choose, force, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -274,6 +274,29 @@ fn many_fields_share_fewer_lines_in_wider_vectors() {
     }
     for (rows, columns) in [(8000, 12_000), (100_000, 1000), (65_536, 1024)] {
         assert_eq!(plan_of(var, &[rows, columns], 0).access.vector, 2, "{rows} x {columns}");
+    }
+    // More columns have segments of four times the width, which leave place for three cubes again.
+    let plan = plan_of(var, &[10_000, 10_000], 0);
+    assert_eq!(plan, Plan::new(access, split(3, 8, 32, Combine::Shared)));
+    let argmax = OperatorClass::new("argmax", 8).fields(2).blockwise();
+    let plan = plan_of(argmax, &[10_000, 10_000], 0);
+    assert_eq!(plan.schedule.cubes_per_output(), 3, "{plan}");
+}
+
+/// No plan that is compared has more units for an output than there are loads: half of the units
+/// would be idle, and estimates would take their loads for others side by side.
+#[test]
+fn no_units_are_idle() {
+    for (element, shape, axis) in [
+        (ElementType::F16, &[1 << 20, 2, 2][..], 1),
+        (ElementType::F32, &[1 << 18, 3, 4], 1),
+        (ElementType::F32, &[1 << 20, 8], 1),
+    ] {
+        let problem = problem_of(element, shape, &[axis]);
+        for Candidate { plan, .. } in problem.candidates(&Device::h200()).unwrap() {
+            let loads = plan.access.loads_per_output(&problem).next_power_of_two();
+            assert!(u64::from(plan.schedule.units_per_output()) <= loads, "{shape:?}: {plan}");
+        }
     }
 }
 

@@ -527,6 +527,17 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(&zero), zero, part / whole)
 }
 
+/// The share of a part in a whole: 1 if it is the whole, and 0 if the whole is 0.
+///
+/// Vulkan's division may be off by two units in the last place, also where it divides a number by
+/// itself. A mean that is merged into nothing would be off by as much.
+#[cube]
+fn share_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector<E, N> {
+    let share = select_many(part.equal(&whole), Vector::from_int(1), part / whole);
+    let zero = Vector::from_int(0);
+    select_many(whole.equal(&zero), zero, share)
+}
+
 /// The covariance of a part and of another one that has no covariance of its own, such as one
 /// element. `covariance` is that of the first part, which is the share `rest` of both together; the
 /// second part is the share `share`. The distances are those between the means of the parts in each
@@ -593,8 +604,8 @@ impl Operator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let weights = left.first + right.first;
-        let rest = part_of::<A, N>(left.first, weights);
-        let share = part_of::<A, N>(right.first, weights);
+        let rest = share_of::<A, N>(left.first, weights);
+        let share = share_of::<A, N>(right.first, weights);
         let mean = Vector::<A, N>::cast_from(left.second);
         let distance = Vector::<A, N>::cast_from(right.second) - mean;
         let of_left = Vector::cast_from(left.third);
@@ -682,8 +693,8 @@ impl Operator for Covariance {
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
         let count = left.first + right.first;
-        let rest = part_of::<A, N>(left.first, count);
-        let share = part_of::<A, N>(right.first, count);
+        let rest = share_of::<A, N>(left.first, count);
+        let share = share_of::<A, N>(right.first, count);
         let mean_x = Vector::<A, N>::cast_from(left.second);
         let mean_y = Vector::<A, N>::cast_from(left.third);
         let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
