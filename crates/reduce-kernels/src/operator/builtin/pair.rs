@@ -527,15 +527,21 @@ fn part_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector
     select_many(whole.equal(&zero), zero, part / whole)
 }
 
-/// The share of a part in a whole: 1 if it is the whole, and 0 if the whole is 0.
-///
-/// Vulkan's division may be off by two units in the last place, also where it divides a number by
-/// itself. A mean that is merged into nothing would be off by as much.
+/// The mean of a part of so many elements, or of such weight, and of another one, which is the share
+/// `share` of both together. Where the part is empty it is that of the other one: Vulkan's division
+/// may be off by two units in the last place, also where it divides a number by itself. A part of no
+/// weight may have seen an infinity: its mean is NaN then, and stays.
 #[cube]
-fn share_of<E: Float, N: Size>(part: Vector<E, N>, whole: Vector<E, N>) -> Vector<E, N> {
-    let share = select_many(part.equal(&whole), Vector::from_int(1), part / whole);
+fn mean_of_both<E: Float, N: Size>(
+    count: Vector<E, N>,
+    mean: Vector<E, N>,
+    other: Vector<E, N>,
+    share: Vector<E, N>,
+) -> Vector<E, N> {
     let zero = Vector::from_int(0);
-    select_many(whole.equal(&zero), zero, share)
+    let both = mean + (other - mean) * share;
+    let alone = select_many(mean.equal(&zero), other, both);
+    select_many(count.equal(&zero), alone, both)
 }
 
 /// The covariance of a part and of another one that has no covariance of its own, such as one
@@ -604,16 +610,17 @@ impl Operator for WeightedMeanVar {
         _parameters: &Parameters,
     ) -> Triple<A, B, C, N> {
         let weights = left.first + right.first;
-        let rest = share_of::<A, N>(left.first, weights);
-        let share = share_of::<A, N>(right.first, weights);
+        let rest = part_of::<A, N>(left.first, weights);
+        let share = part_of::<A, N>(right.first, weights);
         let mean = Vector::<A, N>::cast_from(left.second);
-        let distance = Vector::<A, N>::cast_from(right.second) - mean;
+        let other = Vector::<A, N>::cast_from(right.second);
+        let distance = other - mean;
         let of_left = Vector::cast_from(left.third);
         let of_left = grown::<A, N>(of_left, rest, share, distance, distance);
         let of_right = Vector::<A, N>::cast_from(right.third) * share;
         Triple::new(
             weights,
-            Vector::cast_from(mean + distance * share),
+            Vector::cast_from(mean_of_both::<A, N>(left.first, mean, other, share)),
             Vector::cast_from(of_left + of_right),
         )
     }
@@ -693,19 +700,20 @@ impl Operator for Covariance {
         _parameters: &Parameters,
     ) -> Quad<A, B, C, D, N> {
         let count = left.first + right.first;
-        let rest = share_of::<A, N>(left.first, count);
-        let share = share_of::<A, N>(right.first, count);
+        let rest = part_of::<A, N>(left.first, count);
+        let share = part_of::<A, N>(right.first, count);
         let mean_x = Vector::<A, N>::cast_from(left.second);
         let mean_y = Vector::<A, N>::cast_from(left.third);
-        let distance_x = Vector::<A, N>::cast_from(right.second) - mean_x;
-        let distance_y = Vector::<A, N>::cast_from(right.third) - mean_y;
+        let other_x = Vector::<A, N>::cast_from(right.second);
+        let other_y = Vector::<A, N>::cast_from(right.third);
+        let (distance_x, distance_y) = (other_x - mean_x, other_y - mean_y);
         let of_left = Vector::cast_from(left.fourth);
         let of_left = grown::<A, N>(of_left, rest, share, distance_x, distance_y);
         let of_right = Vector::<A, N>::cast_from(right.fourth) * share;
         Quad::new(
             count,
-            Vector::cast_from(mean_x + distance_x * share),
-            Vector::cast_from(mean_y + distance_y * share),
+            Vector::cast_from(mean_of_both::<A, N>(left.first, mean_x, other_x, share)),
+            Vector::cast_from(mean_of_both::<A, N>(left.first, mean_y, other_y, share)),
             Vector::cast_from(of_left + of_right),
         )
     }
