@@ -280,8 +280,9 @@ impl<'a> Search<'a> {
         let Self { device, access, .. } = *self;
         let independent = self.tuning.independent_units_per_cube;
         // A cube that reads less is done before the device has begun the next ones.
-        let read = self.loads() as usize * self.load_bytes() * independent as usize;
-        let is_short = team.units == 1 && read < LEAST_CUBE_BYTES;
+        let read = self.load_bytes().saturating_mul(independent as usize);
+        let read = read.saturating_mul(self.loads() as usize);
+        let is_short = team.units == 1 && self.is_along() && read < LEAST_CUBE_BYTES;
         let independent = if is_short { 2 * independent } else { independent };
         let independent = independent.min(device.max_units_per_cube);
         let by_planes = device.plane_operations && team.units > device.plane_size_min;

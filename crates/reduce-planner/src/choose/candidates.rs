@@ -85,8 +85,9 @@ pub(super) fn sizes(schedule: Schedule, problem: &Problem, access: Access) -> Ve
         }
     }
     // Units beyond the loads of an output are idle, and the estimates take their loads for others
-    // that lie side by side.
+    // that lie side by side. Realigned rows may need as many as the schedule has.
     let most = access.loads_per_output(problem).next_power_of_two();
+    let most = most.max(schedule.units_per_output().into());
     let is_busy = |size: Schedule| u64::from(size.units_per_output()) <= most;
     // There are too few for a set to be faster.
     let mut distinct = 0;

@@ -61,9 +61,21 @@ pub struct Access {
 /// and a write may take longer than what it writes.
 impl Hash for Access {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let Self { direction, vector, peeled, realigned, in_passes, .. } = *self;
-        let Self { loads_in_flight, outputs_in_flight, accumulators, .. } = *self;
-        let is_across = direction == Direction::Across;
+        // All fields are named: kernels on the disk are told apart by their hash alone.
+        let Self {
+            direction,
+            vector,
+            peeled,
+            realigned,
+            loads_in_flight,
+            outputs_in_flight,
+            accumulators,
+            in_passes,
+        } = *self;
+        let is_across = match direction {
+            Direction::Along => false,
+            Direction::Across => true,
+        };
         let flags = [is_across, peeled, realigned, in_passes].map(u8::from);
         state.write_u32(u32::from_ne_bytes(flags));
         let numbers = [vector, loads_in_flight, outputs_in_flight, accumulators];
