@@ -142,8 +142,8 @@ impl LaunchArg for KernelTypes {
 
     /// Registering all types takes 5300 instructions, a fourth of a small launch. CubeCL keeps what
     /// a thread has registered, and no other kernels register these, so they are registered where
-    /// they differ from those of the last launch. They are where nothing is registered, too: should
-    /// CubeCL no longer keep types, launches are slower and not wrong.
+    /// they differ from those of the last launch, or where none are. That rests on one scope for each
+    /// thread, which CubeCL 0.11 has.
     fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> AtOnce<KernelTypesArg> {
         launcher.with_scope(|scope| {
             let is_kept = scope.resolve_type::<Stored>().is_some();

@@ -1,4 +1,4 @@
-//! Hashes that reach a hasher in one write.
+//! Hashes that reach a hasher in few writes.
 //!
 //! CubeCL finds a compiled kernel by a hash of everything that it was generated for, and a launch
 //! through CUDA looks for it three times. Each write to its hasher takes some sixty instructions,

@@ -11,8 +11,8 @@
 //! Cubes take their parts in the order in which they begin, so those that a cube waits for have
 //! begun. Where there are several rows, the first parts of all come first, then the second ones.
 //!
-//! A cube takes one part. Cubes that stay, and ask for their next part before they wait, hide the
-//! time of the answer. But then parts that follow wait for one that its cube has not begun: a
+//! A cube takes one part. Cubes that stay, and ask for their next part before they wait, hide how
+//! long the counter takes to answer. But then parts that follow wait for one that its cube has not begun: a
 //! running sum of 2²⁸ f32 took 950 us so on one H200, and takes 595.
 
 use cubecl::prelude::*;
