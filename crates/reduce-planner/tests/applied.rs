@@ -111,6 +111,51 @@ fn rows_are_held() {
     assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8)));
 }
 
+/// Cubes and planes whose results are narrower than their elements have fewer units with more
+/// loads, and beside weights that all rows share still fewer. Two inputs that are held are as
+/// before.
+#[test]
+fn narrow_results_have_few_units() {
+    const SCALES: OperatorClass = OperatorClass::new("scales", 4);
+    let planned = |rows: usize, len: usize, of_second: Option<&[usize]>, narrow: bool| {
+        let (element, shape, strides) = (ElementType::BF16, [rows, len], [len, 1]);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let second = of_second.map(|strides| SecondSpec { element, strides, alignment: 256 });
+        let second = second.as_ref();
+        let element = if narrow { ElementType::I8 } else { element };
+        let applied = AppliedSpec { element, strides: None, second, companions: &[], further: &[] };
+        let applied = AppliedProblem::new(SCALES, &input, Some(&[1]), &applied).unwrap();
+        let results = OutputSpec { elements: &[ElementType::F32], strides: None };
+        let axes = Some(&[1][..]);
+        let reduction = Problem::with_inputs(SCALES, &input, second, None, axes, &results).unwrap();
+        choose_applied(&applied, &reduction, &Device::h200()).unwrap().plan
+    };
+    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    for (rows, len, second, narrow, wide) in [
+        (4096, 14_336, None, held(along(8, 7), cube(256)), held(along(8, 4), cube(512))),
+        (8192, 8192, None, held(along(8, 4), cube(256)), held(along(8, 4), cube(256))),
+        (524_288, 256, None, held(along(8, 4), plane(8)), held(along(8, 2), plane(16))),
+        (131_072, 64, None, held(along(8, 2), plane(4)), held(along(8, 2), plane(4))),
+        (
+            4096,
+            14_336,
+            Some(&[0, 1][..]),
+            held(along(8, 14), cube(128)),
+            held(along(8, 7), cube(256)),
+        ),
+        (
+            4096,
+            14_336,
+            Some(&[14_336, 1]),
+            held(along(8, 7), cube(256)),
+            held(along(8, 7), cube(256)),
+        ),
+    ] {
+        assert_eq!(planned(rows, len, second, true), narrow, "{rows} {len} {second:?}");
+        assert_eq!(planned(rows, len, second, false), wide, "{rows} {len} {second:?}");
+    }
+}
+
 /// Lanes of a plane have two loads of a short row each, or up to five narrow ones. Of whole
 /// vectors, two lanes read a sector of memory. Fewer lanes have three, where fewer places stay
 /// empty.
@@ -121,6 +166,7 @@ fn short_rows_have_few_lanes() {
     let unit = Schedule::Unit { units_per_cube: 128 };
     assert_eq!(plan(BF16, &[4_000_003, 10], &[1]), held(along(2, 5), unit));
     assert_eq!(plan(BF16, &[6_000_001, 7], &[1]), held(along(1, 4), plane(2)));
+    assert_eq!(plan(BF16, &[4_194_305, 47], &[1]), held(along(1, 6), plane(8)));
     assert_eq!(plan(BF16, &[3_000_001, 12], &[1]), held(along(4, 2), plane(2)));
     assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 3), plane(2)));
     assert_eq!(plan(BF16, &[127_104, 132], &[1]), held(along(4, 3), plane(16)));
@@ -240,6 +286,9 @@ fn many_fields_change_the_cubes() {
     assert_eq!(bf16_rows.kind(), AppliedKind::HeldInShared);
     let f32_rows = plan(None, &[4096, 50257], ElementType::F32);
     assert_eq!(f32_rows.kind(), AppliedKind::HeldByCubes);
+    // Cubes that share columns would merge the partials of all of them.
+    let columns = plan(None, &[1, 2048, 4096], ElementType::BF16);
+    assert_ne!(columns.kind(), AppliedKind::HeldByCubes, "{columns}");
     let columns = plan(Some(AppliedKind::HeldByCubes), &[3, 900, 24], ElementType::F64);
     let AppliedPlan::Held { plan, .. } = columns else { panic!("{columns}") };
     assert!(plan.schedule.units_per_cube() < 512, "{columns}");
@@ -286,6 +335,20 @@ fn columns_are_held() {
     let combine = Combine::Shared;
     let schedule = Schedule::Cube { units_per_output: 64, outputs_per_cube: 8, combine };
     assert_eq!(plan(ElementType::F32, &[64, 512, 1024], &[1]), held(access, schedule));
+}
+
+/// Narrow columns are held by cubes of 256 units at most, with half a segment where a whole one
+/// would make them larger.
+#[test]
+fn narrow_columns_are_held_by_small_cubes() {
+    let access = Access::new(Direction::Across).with_vector(4).with_loads_in_flight(16);
+    let columns = |units_per_output: u32, tiles: u32| {
+        let outputs_per_cube = tiles;
+        let combine = Combine::Shared;
+        held(access, Schedule::Cube { units_per_output, outputs_per_cube, combine })
+    };
+    assert_eq!(plan(ElementType::BF16, &[239, 512, 1024], &[1]), columns(32, 8));
+    assert_eq!(plan(ElementType::BF16, &[128, 650_160], &[0]), columns(8, 16));
 }
 
 /// Dimensions merge only where they follow each other in the input, in the output and in all

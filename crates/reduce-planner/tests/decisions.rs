@@ -5,7 +5,7 @@
 use reduce_planner::{
     Access, Candidate, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge,
     OperatorClass, OutputSpec, Plan, Planned, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    Tuning, choose, force, row_major_strides,
+    SecondSpec, Tuning, choose, force, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -261,9 +261,9 @@ fn many_fields_are_merged_by_few_units() {
     assert_eq!((columns(ElementType::F32).vector, columns(ElementType::BF16).vector), (2, 4));
 }
 
-/// Columns of many fields whose rows begin inside lines of the cache are read in wider vectors by as
-/// many cubes as reside together, if that is several for each output. Wide ones leave no place for
-/// two, and narrow ones take few segments of each row.
+/// Columns of many fields whose rows begin inside lines of the cache are read in wider vectors by
+/// as many cubes as reside together, if that is several for each output. Wide ones leave no place
+/// for two, and narrow ones take few segments of each row.
 #[test]
 fn many_fields_share_fewer_lines_in_wider_vectors() {
     let var = OperatorClass::new("var", 20).fields(5).blockwise();
@@ -298,6 +298,42 @@ fn no_units_are_idle() {
             assert!(u64::from(plan.schedule.units_per_output()) <= loads, "{shape:?}: {plan}");
         }
     }
+}
+
+/// Along rows, a unit has up to eight single elements of an output in flight. So it has across
+/// outputs of narrow elements with many fields, of which vectors have twice as many.
+#[test]
+fn single_elements_leave_registers() {
+    let many = OperatorClass::new("mean_var", 20).fields(5);
+    for (element, class, shape, axis) in [
+        (ElementType::BF16, many.blockwise(), &[158, 19_082, 17][..], 2),
+        (ElementType::F16, SUM, &[9_000_001, 13], 1),
+        (ElementType::BF16, many, &[17, 194_763, 7], 0),
+    ] {
+        let plan = plan_in(element, class, shape, axis);
+        let access = plan.access;
+        assert_eq!((access.vector, access.loads_in_flight), (1, 8), "{shape:?}: {plan}");
+    }
+    let wide = plan_in(ElementType::BF16, many, &[8192, 8192], 0);
+    assert_eq!((wide.access.vector, wide.access.loads_in_flight), (4, 16), "{wide}");
+}
+
+/// Of two narrow inputs, rows have as many loads in flight as of one, if the accumulator has one
+/// field. Of wide inputs they have half as many.
+#[test]
+fn narrow_pairs_have_all_loads() {
+    let plan = |element: ElementType, fields: usize| {
+        let (shape, strides) = ([8192, 8192], [8192, 1]);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let second = SecondSpec { element, strides: &strides, alignment: 256 };
+        let class = OperatorClass::new("pairs", 4 * fields).fields(fields);
+        let results = OutputSpec { elements: &[ElementType::F32], strides: None };
+        let axes = Some(&[1][..]);
+        let problem = Problem::with_inputs(class, &input, Some(&second), None, axes, &results);
+        choose(&problem.unwrap(), &rules_alone()).unwrap().plan
+    };
+    assert_eq!(plan(ElementType::BF16, 1).access.loads_in_flight, 4);
+    assert_eq!(plan(ElementType::F32, 1).access.loads_in_flight, 2);
 }
 
 /// Operators with two passes take them where a few units hold a row: short rows by a few lanes, and

@@ -25,6 +25,23 @@ fn stated(operator: OperatorClass, tensors: &[(ElementType, &[usize])]) -> ListP
     ListProblem::new(operator, &inputs, &[ElementType::F32]).unwrap()
 }
 
+/// Cubes that would be little more than reside together are half as many. Of more or of fewer there
+/// are as many as leave units their usual loads.
+#[test]
+fn cubes_reside_together() {
+    let device = Device::h200();
+    let cubes = |element: ElementType, tensors: usize, rows: usize| {
+        let shape: &[usize] = &[rows, 4096];
+        let plan = choose_list(&stated(NORM, &vec![(element, shape); tensors]), &device).unwrap();
+        plan.plan.launches.iter().map(ListLaunch::cubes).sum::<u64>()
+    };
+    // 2112 cubes of 128 units reside, and 1056 of 256.
+    assert_eq!(cubes(ElementType::BF16, 40, 1024), 1280);
+    assert_eq!(cubes(ElementType::F32, 30, 1024), 960);
+    assert_eq!(cubes(ElementType::BF16, 30, 1024), 1920);
+    assert_eq!(cubes(ElementType::F32, 45, 1024), 2880);
+}
+
 /// The shapes of the gradients of four layers of a Llama of 8 billion parameters.
 fn llama() -> ListProblem {
     let layer: [&[usize]; 11] = [

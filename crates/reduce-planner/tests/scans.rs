@@ -32,6 +32,18 @@ fn chosen(problem: &ScanProblem, device: &Device) -> ScanPlan {
     plan
 }
 
+/// Rows that one cube scans almost as soon as several do are left to it: cubes that look back wait
+/// for each other.
+#[test]
+fn short_rows_are_not_looked_back() {
+    let device = Device::h200();
+    let shape = [118, 69_028];
+    let problem = strided(ElementType::BF16, &shape, &row_major_strides(&shape), &[1]);
+    let plan = chosen(&problem, &device);
+    assert_eq!(plan.cubes_per_output, 1, "{plan}");
+    assert!(chosen(&sums(&[16, 1 << 22], 1), &device).looks_back());
+}
+
 /// Short rows have a few lanes, long ones a cube, and few long ones several cubes. Columns are read
 /// across, without a transposition.
 #[test]

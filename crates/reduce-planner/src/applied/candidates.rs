@@ -38,6 +38,21 @@ const FEWEST_WITH_EDGES: u64 = 16;
 /// Most loads of each of them.
 const MOST_LOADS_WITH_EDGES: u64 = 6;
 
+/// Units of a cube that holds a row whose results are narrower than its elements, the most loads of
+/// each of them, and the fewest lanes and their most loads where a plane holds such rows.
+const NARROW_RESULT_UNITS: u64 = 256;
+const NARROW_RESULT_LOADS: u64 = 7;
+const NARROW_RESULT_LANES: u64 = 8;
+const NARROW_RESULT_LANE_LOADS: u64 = 8;
+
+/// Fewest lanes of a row that half as many may share where loads are narrow, and the most loads of
+/// these.
+const NARROW_LANES: u64 = 16;
+const NARROW_LANE_LOADS: u64 = 7;
+
+/// Most units of a cube that holds narrow columns.
+const NARROW_COLUMN_UNITS: u64 = 256;
+
 /// Fewest bytes that cubes read where each unit has a row of its own. The scaling of rows of two
 /// f32 to fp8 took 327 us for 2²⁷ elements on one H200 in 524,288 cubes of 128 units, which read a
 /// KiB each, and 243 in 256 units.
@@ -268,6 +283,20 @@ impl<'a> Search<'a> {
         segment.min(inner.next_power_of_two()) as u32
     }
 
+    /// The team that holds tiles with `units` for each. Cubes of narrow columns stay small enough
+    /// for others beside them, with half a segment.
+    ///
+    /// In one run on an H200, in cubes of 512 units and of 256: softmax of bf16 239 × 512 × 360
+    /// over axis 1 took 72.6 and 58.2 us, log_softmax of 488 × 65,536 over axis 0 51.6 and 43.1. In
+    /// cubes of 128 and of 64, softmax of f16 128 × 650,160 over axis 0 took 104 and 113.
+    fn held_team(&self, units: u64) -> Team {
+        let tiles = self.adjacent_tiles();
+        let narrow = self.applied.problem().input().bytes() < size_of::<f32>();
+        let is_large = units * u64::from(tiles) > NARROW_COLUMN_UNITS;
+        let halved = narrow && !self.is_along() && is_large && tiles > 1;
+        Team { units: units as u32, tiles: if halved { tiles / 2 } else { tiles } }
+    }
+
     /// Most units of a tile: so many along the reduction, and a part of those of a cube across
     /// outputs.
     fn most_units(&self, along: u32) -> u32 {
@@ -298,7 +327,7 @@ impl<'a> Search<'a> {
     /// As many units as leave each a few loads, unless there are not so many. Of two inputs, both
     /// are held, but not a second that slices share: it comes from the cache again.
     fn held(&self) -> Result<AppliedPlan, AppliedReason> {
-        let (tuning, tiles, loads) = (self.tuning, self.adjacent_tiles(), self.loads());
+        let (tuning, loads) = (self.tuning, self.loads());
         let load_bytes = self.access.vector * self.applied.pair_bytes();
         let (bytes, most_bytes) = match self.access.direction {
             Direction::Along => (tuning.held_bytes_along, tuning.most_held_bytes_along),
@@ -324,10 +353,10 @@ impl<'a> Search<'a> {
         let wanted = loads.div_ceil(each).max(segment.min(loads)).next_power_of_two();
         let wanted = self.lanes_of_short(loads).unwrap_or(wanted);
         let wanted = self.fewer_with_edges(loads, wanted);
+        let wanted = self.fewer_of_narrow_results(loads, wanted);
         let fewer = self.units_of_pairs(loads).or_else(|| self.units_beside_others(loads));
         let units = fewer.map_or(wanted, |most| wanted.min(most)).min(most_units);
-        let team = Team { units: units as u32, tiles };
-        let plan = self.plan(team, loads.div_ceil(units) as usize);
+        let plan = self.plan(self.held_team(units), loads.div_ceil(units) as usize);
         Ok(AppliedPlan::Held { plan, in_shared: 0, cubes_per_output: 1 })
     }
 
@@ -351,10 +380,15 @@ impl<'a> Search<'a> {
         // and 71.0 in 4; log_softmax of 49 single elements 173 in 16 lanes with 4, and 143 in 8
         // with 7.
         let places = |lanes: u64| lanes * loads.div_ceil(lanes);
-        let lanes = match lanes > 2 && 8 * places(lanes / 2) <= 7 * places(lanes) {
-            true => lanes / 2,
-            false => lanes,
-        };
+        // Or if these have a few narrow loads each: l2_normalize of rows of 47 single elements of
+        // f16 took 352 us in 16 lanes with 3, and 264 in 8 with 6. But softmax of rows of 7 took 81
+        // in 2 lanes, and 164 in one.
+        let half = (lanes / 2).max(1);
+        let leaves_empty = 8 * places(half) <= 7 * places(lanes);
+        let is_narrow = lanes >= NARROW_LANES
+            && self.load_bytes() <= size_of::<f32>()
+            && loads.div_ceil(half) <= NARROW_LANE_LOADS;
+        let lanes = if lanes > 2 && (leaves_empty || is_narrow) { half } else { lanes };
         (self.is_along() && lanes <= u64::from(self.device.plane_size_min)).then_some(lanes)
     }
 
@@ -382,6 +416,32 @@ impl<'a> Search<'a> {
             && each <= MOST_LOADS_WITH_EDGES
             && has_room;
         if is_fewer { half } else { units }
+    }
+
+    /// Fewer units with more loads each, where results are narrower than the elements: instructions
+    /// bound the time then, and fewer units execute fewer of them.
+    ///
+    /// In one run on an H200: bf16 4096 × 14,336 to fp8 took 49.1 us in cubes of 512 units and 45.1
+    /// in cubes of 256, to integers 53.6 and 45.9. With a weight, it took 62.7 in cubes of 256 and
+    /// 60.0 in cubes of 128, and f16 16,384 × 8192 129 and 113. In planes of 16 and of 8 lanes,
+    /// bf16 524,288 × 256 to integers took 109 and 100; of 32 and 16, 41,552 × 1014 to fp8 35.5 and
+    /// 33.9. In cubes of 256 and of 128 without a weight, 8192 × 8192 took 50.2 and 49.9 to fp8,
+    /// and 49.4 and 51.0 to integers.
+    fn fewer_of_narrow_results(&self, loads: u64, units: u64) -> u64 {
+        let problem = self.applied.problem();
+        let is_narrow = self.applied.output().bytes() < problem.input().bytes();
+        let is_held = problem.second().is_some() && !self.applied.second_is_shared();
+        if !is_narrow || !self.is_along() || is_held {
+            return units;
+        }
+        let planes = u64::from(self.device.plane_size_min);
+        let (fewer, most_loads) = match units {
+            _ if units <= planes => (NARROW_RESULT_LANES.max(units / 2), NARROW_RESULT_LANE_LOADS),
+            _ if problem.second().is_some() => (NARROW_RESULT_UNITS / 2, 2 * NARROW_RESULT_LOADS),
+            _ => (NARROW_RESULT_UNITS, NARROW_RESULT_LOADS),
+        };
+        let fits = fewer < units && loads.div_ceil(fewer) <= most_loads;
+        if fits { fewer } else { units }
     }
 
     /// Most units of a cube along that holds two inputs, or reads a second one beside the first, if
@@ -624,6 +684,20 @@ impl<'a> Search<'a> {
         operands.filter(along).count() as u32
     }
 
+    /// Nanoseconds in which cubes that share a tile publish their partials, and each merges those
+    /// of all.
+    ///
+    /// On one H200, standardize of bf16 2048 × 4096 along axis 0 took 43 us in 16 cubes for each of
+    /// 16 tiles, and 19 where tiles are read again; l2_normalize of f32 1448 × 856 21.4 and 16.1.
+    fn sharing_ns(&self, plan: &Plan, cubes: u32) -> f64 {
+        let profile = &self.device.profile;
+        let fields = accumulator_bytes(self.applied.problem(), plan.access).div_ceil(4) as f64;
+        let partials = f64::from(cubes) * f64::from(plan.schedule.outputs_per_cube()) * fields;
+        let each = partials / f64::from(plan.schedule.units_per_cube().max(1));
+        let passes_ns = PASSES_OF_CUBES * profile.latency_ns as f64;
+        passes_ns + profile.publish_ns as f64 + each * profile.merge_ns as f64
+    }
+
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
     /// multiprocessors. The device waits for each launch.
     pub(super) fn estimate(&self, plan: &AppliedPlan) -> Estimate {
@@ -639,9 +713,8 @@ impl<'a> Search<'a> {
         };
         match *plan {
             AppliedPlan::Held { plan: held, cubes_per_output: cubes, .. } => {
-                let passes = if cubes > 1 { PASSES_OF_CUBES } else { 0.0 };
                 let rate = self.rate_of_held(plan.kind(), &held);
-                let waiting_ns = passes * profile.latency_ns as f64;
+                let waiting_ns = if cubes > 1 { self.sharing_ns(&held, cubes) } else { 0.0 };
                 let transfer_ns = moved / bytes_per_ns / occupied(&held, cubes);
                 Estimate::streamed(
                     launch_ns,

@@ -10,7 +10,7 @@ use crate::{
         check::{check_access, check_listed, check_outputs_in_flight},
         div_ceil,
     },
-    problem::{Companion, Direction, Problem},
+    problem::{Companion, Direction, ElementCost, Problem},
 };
 
 impl Access {
@@ -185,9 +185,9 @@ impl Access {
         check_access(access, problem, device).is_ok().then_some(access)
     }
 
-    /// Across outputs, the access in vectors of twice the length, where accumulators have many fields
-    /// and long rows begin inside lines of the cache, which fewer segments then share. It serves
-    /// splits whose cubes all reside together, of which a multiprocessor has two.
+    /// Across outputs, the access in vectors of twice the length, where accumulators have many
+    /// fields and long rows begin inside lines of the cache, which fewer segments then share. It
+    /// serves splits whose cubes all reside together, of which a multiprocessor has two.
     pub(super) fn doubled(self, problem: &Problem, device: &Device) -> Option<Self> {
         let access = self.with_vector(2 * self.vector).with_loads_in_flight(DOUBLED_LOADS);
         let many = problem.operator().fields > FEW_FIELDS && problem.second().is_none();
@@ -206,8 +206,8 @@ impl Access {
             && self.vector > widest_vector(problem, device)
     }
 
-    /// Along the reduction, the access in single elements in place of this one, if that leaves edges
-    /// of rows. Elements are no narrower than what a plane needs to read a whole line.
+    /// Along the reduction, the access in single elements in place of this one, if that leaves
+    /// edges of rows. Elements are no narrower than what a plane needs to read a whole line.
     pub(super) fn without_edges(self, problem: &Problem) -> Option<Self> {
         let wide = problem.input().bytes() >= size_of::<f32>();
         let plain = Self::new(self.direction).with_loads_in_flight(SINGLE_LOADS);
@@ -220,7 +220,7 @@ impl Access {
     /// in 396 cubes of 512 units, and 136 with 4 in 264.
     pub(super) fn for_split(self, problem: &Problem, device: &Device) -> Self {
         if self.direction == Direction::Along {
-            let pairs = problem.second().is_some() && problem.operator().fields == 1;
+            let pairs = halves_loads(problem) && problem.operator().fields == 1;
             let load_bytes = self.vector * problem.input().bytes();
             let least = match problem.second() {
                 None => device.tuning.split_bytes_in_flight_along / load_bytes,
@@ -268,6 +268,8 @@ impl Access {
         let more = schedule.kind() == ScheduleKind::Cube && takes_more_loads(problem);
         let waits = waits || self.direction == Direction::Along && more;
         let most = if waits { (2 * most).min(Self::MOST_LOADS_IN_FLIGHT) } else { most };
+        let single = self.direction == Direction::Along && self.vector == 1;
+        let most = if single { most.min(SINGLE_LOADS) } else { most };
         let in_flight = (most as u64).min(loads) as usize;
         let mut fitted = self.with_loads_in_flight(in_flight);
 
@@ -330,8 +332,12 @@ const DOUBLED_COLUMNS: usize = 2048;
 /// Loads in flight where several cubes share very long rows.
 const LONG_SPLIT_LOADS: usize = 8;
 
-/// Single elements in flight: a trial in CUDA C++ took 72.8 us for sums of f32 7777 × 9999 along
-/// axis 1 with 8 of them in cubes of 512 units, and 73.5 with 4, on one H200.
+/// Most single elements of an output in flight along the reduction. On one H200, var of bf16 158 ×
+/// 19,082 × 17 along axis 2 took 59.6 us with 8 of them in one unit, and 75.6 with 16; in 2 lanes,
+/// 98.9 and 112.2. `sum_and_dot` of f16 293,656 × 6 × 49 over axes 0 and 2 took 123.8 and 152.2,
+/// sums of f32 65,536 × 289 and 262,144 × 135 along axis 1 23.5 and 25.2, 37.4 and 38.8. A trial in
+/// CUDA C++ took 72.8 us for sums of f32 7777 × 9999 along axis 1 with 8 in cubes of 512 units, and
+/// 73.5 with 4.
 const SINGLE_LOADS: usize = 8;
 
 /// Rounds of a unit from which on it has more loads of narrow elements in flight.
@@ -356,17 +362,31 @@ fn loads_in_flight(
         Direction::Across => {
             // Narrow elements take half the registers until they are converted. var of bf16 8192 ×
             // 8192 along axis 0 took 51.9 us on one H200 with 8 loads of 4, and 45.7 with 16.
-            let is_narrow = problem.input().bytes() < size_of::<f32>();
+            // Single elements do not: mean_var of bf16 17 × 194,763 × 7 along axis 0 took 31.1 us
+            // with 8, and 36.1 with 16.
+            let is_narrow = problem.input().bytes() < size_of::<f32>() && vector > 1;
             let times = if is_narrow && problem.operator().fields > FEW_FIELDS { 2 } else { 1 };
             let most = (times * row.loads_in_flight_across).max(least);
             (times * row.bytes_in_flight_across, most.min(Access::MOST_LOADS_IN_FLIGHT))
         }
     };
-    // A load of the second input goes with each of the first. The dot product of 2²⁶ f32 took 126
-    // us with 2 loads of each, and 127 with 4; their covariance took 132 us with 4, and 151 with 8.
-    // Two sums do better with twice as many: `sum_and_dot` of f32 64 × 256 × 56 × 56 over axes 0,
-    // 2, 3 took 97 us with 4, and 102 with 2.
-    let halved = problem.second().is_some() && problem.operator().fields != 2;
-    let inputs = if halved { 2 } else { 1 };
+    let inputs = if halves_loads(problem) { 2 } else { 1 };
     (bytes / inputs / load_bytes).clamp(least, most)
+}
+
+/// Whether half as many loads are in flight as of one input: a load of the second input goes with
+/// each of the first. The dot product of 2²⁶ f32 took 126 us on one H200 with 2 loads of each, and
+/// 127 with 4; their covariance took 132 us with 4, and 151 with 8.
+///
+/// Two sums do better with twice as many: `sum_and_dot` of f32 64 × 256 × 56 × 56 over axes 0, 2, 3
+/// took 97 us with 4, and 102 with 2. So does one field of narrow elements along the reduction,
+/// which take half the registers until they are converted: a mean squared error of bf16 8192 × 8192
+/// took 61.9 us with 4 in cubes of 128 units, and 62.9 with 2; in planes, 62.9 and 67.7.
+fn halves_loads(problem: &Problem) -> bool {
+    let operator = problem.operator();
+    let is_light = operator.fields == 1
+        && operator.element_cost == ElementCost::Plain
+        && problem.input().bytes() < size_of::<f32>()
+        && problem.direction() == Direction::Along;
+    problem.second().is_some() && operator.fields != 2 && !is_light
 }

@@ -514,7 +514,7 @@ fn locality_along(
         && schedule.units_per_output() <= device.plane_size_min;
     let narrow_team = access.in_passes
         && access.loads_in_flight >= NARROW_LOADS
-        && access.vector * element == Access::WIDEST_STORE
+        && access.vector.saturating_mul(element) == Access::WIDEST_STORE
         && adjacent_bytes <= NARROW_BYTES;
     let second_bytes = problem.second().map_or(0, |second| second.element().bytes());
     let row_bytes = inner_len.saturating_mul(element + second_bytes);

@@ -51,7 +51,7 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
     let units = units_per_cube(list, device, wanted);
     let each = match invariant {
         true => tuning.most_loads_per_unit,
-        false => loads_per_unit(&mut groups, units, device),
+        false => in_one_wave(loads_per_unit(&mut groups, units, device), &groups, units, device),
     };
 
     // 4. Each group takes as few launches as the device's bindings and the tuning allow.
@@ -142,6 +142,24 @@ pub(super) fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) 
         group.access = group.access.with_loads_in_flight(in_flight);
     }
     each
+}
+
+/// Twice as many loads for each unit, if half of the cubes then reside together and the last of all
+/// would begin when the first have ended.
+///
+/// On one H200, any_non_finite of 36 tensors of bf16, 168 million elements, took 96.5 us in 1292
+/// cubes of 128 units, of which 2112 reside, and 108 in 2572; of 108 tensors of f32, 126 million
+/// elements, 170 in 996 cubes of 256, of which 1056 reside, and 193 in 1956; of 18, 101 million,
+/// 101 in 774 and 106 in 1542. Where there are more waves, fewer cubes are no faster: 234 in 1464
+/// of 256 and 235 in 2904, 748 in 6156 and 731 in 12,300.
+fn in_one_wave(each: u64, groups: &[Group], units: u32, device: &Device) -> u64 {
+    let loads = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads);
+    let of_cube = each.saturating_mul(u64::from(units)).max(1);
+    let cubes = loads.fold(0u64, |sum, loads| sum.saturating_add(loads)) / of_cube;
+    let of_multiprocessor = device.units_per_multiprocessor / units.max(1);
+    let resident = cubes_wanted(device, of_multiprocessor.max(1));
+    let tenths = cubes.saturating_mul(10) / resident.max(1);
+    if (11..25).contains(&tenths) { each.saturating_mul(2) } else { each }
 }
 
 /// The launches of all groups, each of which may bind so many buffers of tensors.

@@ -38,11 +38,15 @@ impl ScanPlan {
         let of_cube = profile.cube_ns as f64 + chunks * waited;
         let waiting_ns = launches * waves.ceil() * of_cube;
         let exponent = profile.overlap_tenths.max(10) as f64 / 10.0;
+        // Cubes that look back wait for each other. On one H200, the running sum of bf16 59 × 2 ×
+        // 69,028 along axis 2 took 29.5 us in 3 cubes for each row, and 18.2 in one.
+        let merge_ns = if self.looks_back() { profile.publish_ns as f64 } else { 0.0 };
         Estimate {
             together_ns: norm([waiting_ns, transfer_ns / locality, 0.0], exponent),
             rounds: self.chunks_per_cube(problem),
             resident_cubes,
             waves,
+            merge_ns,
             ..Estimate::streamed(
                 launches * profile.launch_ns as f64,
                 launches * profile.gap_ns as f64,
