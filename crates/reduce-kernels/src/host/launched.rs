@@ -20,7 +20,7 @@ use cubecl::prelude::*;
 use foldhash::fast::FixedState;
 use reduce_planner::Problem;
 
-use super::cache::identity;
+use super::{cache::identity, kept::KeptKernel};
 
 /// The kernels that were launched, by the identity of their client.
 static LAUNCHED: Mutex<BTreeSet<(usize, Kernel)>> = Mutex::new(BTreeSet::new());
@@ -55,15 +55,21 @@ pub(crate) trait Launches {
     }
 }
 
-/// Whether the kernels of something that was prepared are remembered. A call that is repeated does
-/// not list them again.
+/// What something that was prepared keeps of its first launch for the next ones.
 #[derive(Debug, Default)]
-pub(crate) struct Noted(Cell<bool>);
+pub(crate) struct Noted {
+    /// Whether the kernels are remembered. A call that is repeated does not list them again.
+    is_remembered: Cell<bool>,
+    /// The kernel, or the first of two.
+    pub(super) first: KeptKernel,
+    /// The kernel that follows, if there is one.
+    pub(super) second: KeptKernel,
+}
 
 impl Noted {
     /// Remembers the kernels that `list` calls a function with, at the first launch.
     pub(super) fn launch(&self, client: &Client, list: impl FnOnce(&mut dyn FnMut(Kernel))) {
-        if self.0.replace(true) {
+        if self.is_remembered.replace(true) {
             return;
         }
         let client = identity(client);

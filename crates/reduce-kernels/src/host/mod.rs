@@ -27,6 +27,7 @@ pub(crate) mod client;
 pub(crate) mod compact;
 mod companion;
 mod elementwise;
+pub(crate) mod kept;
 pub(crate) mod launched;
 pub(crate) mod list;
 pub(crate) mod masks;

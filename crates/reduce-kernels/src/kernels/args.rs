@@ -142,13 +142,14 @@ impl LaunchArg for KernelTypes {
 
     /// Registering all types takes 5300 instructions, a fourth of a small launch. CubeCL keeps what
     /// a thread has registered, and no other kernels register these, so they are registered where
-    /// they differ from those of the last launch, or where none are. That rests on one scope for each
-    /// thread, which CubeCL 0.11 has.
+    /// they differ from those of the last launch, or where none are. That rests on one scope for
+    /// each thread, which CubeCL 0.11 has.
     fn register(types: KernelTypesArg, launcher: &mut KernelLauncher) -> AtOnce<KernelTypesArg> {
         launcher.with_scope(|scope| {
-            let is_kept = scope.resolve_type::<Stored>().is_some();
-            if REGISTERED.replace(Some(types)) != Some(types) || !is_kept {
+            let is_kept = scope.resolve_type::<Stored>() == Some(types.stored);
+            if REGISTERED.get() != Some(types) || !is_kept {
                 types.register(scope);
+                REGISTERED.set(Some(types));
             }
         });
         AtOnce(types)

@@ -1,9 +1,9 @@
 //! Hashes that reach a hasher in few writes.
 //!
 //! CubeCL finds a compiled kernel by a hash of everything that it was generated for, and a launch
-//! through CUDA looks for it three times. Each write to its hasher takes some sixty instructions,
-//! and `derive(Hash)` writes every field and every variant of its own. For the types of a kernel
-//! these were 2600 instructions, half of a look-up.
+//! through CUDA looks for it three times, unless its call has kept it. Each write to its hasher
+//! takes some sixty instructions, and `derive(Hash)` writes every field and every variant of its
+//! own. For the types of a kernel these were 2600 instructions, half of a look-up.
 
 use core::hash::{Hash, Hasher};
 
@@ -42,8 +42,10 @@ struct Gathered<'a, H> {
 
 impl<H: Hasher> Gathered<'_, H> {
     fn pass_on(&mut self) {
-        self.state.write(&self.bytes[..self.len]);
-        self.len = 0;
+        if self.len > 0 {
+            self.state.write(&self.bytes[..self.len]);
+            self.len = 0;
+        }
     }
 }
 

@@ -275,6 +275,7 @@ macro_rules! suite {
                 tests_of_operators_find_what_is_wrong: testing::find_what_is_wrong;
                 tests_of_operators_that_cannot_be_built: testing::find_what_never_ran;
                 requested_types: types::requested_types;
+                calls_in_turn: types::calls_in_turn;
                 more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
                 long_sums: numerics::long_sums;
                 variance_far_from_zero: numerics::variance_far_from_zero;

@@ -4,15 +4,18 @@
 use reduce_kernels::{
     Device, ElementType,
     cubecl::prelude::*,
-    device_of,
+    device_of, max,
+    normalize::softmax,
     planner::{Direction, Merge, Plan, PlanError, Problem, Schedule, ScheduleKind},
+    scan::cumsum,
+    sum,
     testing::widest_plans,
 };
 
 use crate::{
     case::Case,
     operators::{Checked, gives_bools, place},
-    run::{Asked, capable_device, check, problem_of, source},
+    run::{Asked, capable_device, check, problem_of, source, tensor},
 };
 
 /// What became of an operator on a type.
@@ -153,7 +156,8 @@ pub(crate) fn operator_through_every_schedule<O: Checked>(client: &Client) {
     for (case, problem) in cases.iter().zip(&problems) {
         let plans = widest_plans(problem, &device);
         let realigned = plans.iter().any(|plan| plan.access.realigns_across());
-        // Where rows across outputs are realigned, other cases bring the kernels of single elements.
+        // Where rows across outputs are realigned, other cases bring the kernels of single
+        // elements.
         for plan in plans.into_iter().filter(|plan| plan.access.realigns_across() == realigned) {
             let asked = Asked { plan: Some(plan), ..asked };
             check::<O>(client, case, ElementType::F32, asked, runs).unwrap();
@@ -203,4 +207,40 @@ fn assert_all_tried(problems: &[Problem], device: &Device) {
             );
         }
     }
+}
+
+/// Calls of several types and kinds in turn, in two threads, give what each gives alone. A call
+/// that is repeated launches the kernel that it has kept, whatever was launched in between.
+pub(crate) fn calls_in_turn(client: &Client) {
+    const SHAPE: [usize; 2] = [4, 1000];
+    let rounds = |client: &Client| {
+        let floats: Vec<f32> = (0..4000).map(|i| (i % 37) as f32).collect();
+        let integers: Vec<i32> = (0..4000).map(|i| i % 41).collect();
+        let x = tensor(client, &floats, &SHAPE, &[1000, 1]);
+        let y = tensor(client, &integers, &SHAPE, &[1000, 1]);
+        let one_round = || {
+            let results = [
+                sum(client, &x, [1]).unwrap(),
+                sum(client, &y, [1]).unwrap(),
+                softmax(client, &x, 1).unwrap(),
+                max(client, &x, [0]).unwrap(),
+                cumsum(client, &y, 1).unwrap(),
+                max(client, &y, [1]).unwrap(),
+            ];
+            results.map(|result| client.read_one(result.handle).expect("the device answers"))
+        };
+        let first = one_round();
+        let sums: Vec<f32> = floats.chunks(1000).map(|row| row.iter().sum()).collect();
+        assert_eq!(f32::from_bytes(&first[0]), sums);
+        let sums: Vec<i32> = integers.chunks(1000).map(|row| row.iter().sum()).collect();
+        assert_eq!(i32::from_bytes(&first[1]), sums);
+        assert_eq!(i32::from_bytes(&first[5]), [40; 4]);
+        for _ in 0..3 {
+            assert!(one_round() == first, "a repeated call gives other bits");
+        }
+        first.map(|bytes| bytes.to_vec())
+    };
+    let here = rounds(client);
+    let there = std::thread::scope(|scope| scope.spawn(|| rounds(client)).join().unwrap());
+    assert!(here == there, "another thread gives other bits");
 }

@@ -12,20 +12,23 @@ use crate::{
         bound::Bound,
         call::Call,
         companion::companion_launch,
+        kept::launch_kept,
         reduce::Inputs,
         scratch::{Words, words},
         segments::integers::{BoundMembers, Members},
     },
     kernels::{
-        self,
         application::{
             apply_stored, apply_to_segments, reduce_and_apply, reduce_and_apply_by_cubes,
         },
-        args::{AppliedArraysLaunch, InputArraysLaunch, OperandArraysLaunch, ResultArraysLaunch},
-        geometry::CompanionAccess,
-        segments::SegmentNumbersLaunch,
+        args::{
+            AppliedArrays, AppliedArraysLaunch, InputArrays, InputArraysLaunch, KernelTypes,
+            OperandArrays, OperandArraysLaunch, ResultArrays, ResultArraysLaunch,
+        },
+        geometry::{Companion, CompanionAccess, Geometry},
+        segments::{SegmentNumbers, SegmentNumbersLaunch},
     },
-    operator::ParametersLaunch,
+    operator::{Offset, Parameters, ParametersLaunch},
 };
 
 /// Bytes of a buffer that stands for an operand without elements: those of the longest vector.
@@ -192,8 +195,9 @@ impl ApplicationLaunch<'_> {
         let ApplyingLaunch { plan, operator, types, spec, hold, grid, address, cubes, .. } =
             *launch;
         let applied = self.prepared.stated.applied();
-        self.prepared.noted.launch(self.client, |each| each(launch.kernel(applied)));
-        let units = CubeDim::new_1d(spec.team.units_per_cube);
+        let (client, noted) = (self.client, &self.prepared.noted);
+        noted.launch(client, |each| each(launch.kernel(applied)));
+        let units = spec.team.units_per_cube;
         let geometry = geometry(applied.problem(), &launch.applying);
         // SAFETY: the buffers hold every offset of the problem and of its companions. The plan's
         // check has found that every vector load is aligned, and inside its inner dimension or
@@ -211,82 +215,74 @@ impl ApplicationLaunch<'_> {
                 AppliedPlan::Segments { .. } => {
                     let members = self.members.as_ref().expect("the call has bound segments");
                     let named_by = members.keys.as_ref().unwrap_or(&members.offsets);
-                    apply_to_segments::launch_unchecked(
-                        self.client,
-                        count(grid),
-                        units,
-                        address,
-                        types,
-                        self.input_arrays(),
-                        named_by.elements(),
-                        self.operand_arrays(),
-                        self.stored_results(),
-                        self.output_arrays(),
-                        geometry,
-                        self.companions(),
-                        self.numbers(),
-                        self.apply_parameters(),
-                        cubes,
-                        spec,
+                    launch_kept!(
+                        noted.first, client, count(grid), units, address;
+                        apply_to_segments::ApplyToSegments {
+                            ReadOnly types: KernelTypes = types,
+                            ReadOnly input: InputArrays = self.input_arrays(),
+                            ReadOnly offsets: [Offset] = named_by.elements(),
+                            ReadOnly operands: OperandArrays = self.operand_arrays(),
+                            ReadWrite results: ResultArrays = self.stored_results(),
+                            ReadWrite output: AppliedArrays = self.output_arrays(),
+                            ReadOnly geometry: Geometry = geometry,
+                            ReadOnly companions: Sequence<Companion> = self.companions(),
+                            ReadOnly numbers: SegmentNumbers = self.numbers(),
+                            ReadOnly apply_parameters: Parameters = self.apply_parameters(),
+                            ReadWrite cubes: usize = cubes,
+                        }
+                        spec
                     );
                 }
-                AppliedPlan::Separately { .. } => apply_stored::launch_unchecked(
-                    self.client,
-                    count(grid),
-                    units,
-                    address,
-                    types,
-                    self.input_arrays(),
-                    self.operand_arrays(),
-                    self.stored_results(),
-                    self.output_arrays(),
-                    geometry,
-                    self.companions(),
-                    self.apply_parameters(),
-                    cubes,
-                    spec,
+                AppliedPlan::Separately { .. } => launch_kept!(
+                    noted.first, client, count(grid), units, address;
+                    apply_stored::ApplyStored {
+                        ReadOnly types: KernelTypes = types,
+                        ReadOnly input: InputArrays = self.input_arrays(),
+                        ReadOnly operands: OperandArrays = self.operand_arrays(),
+                        ReadWrite results: ResultArrays = self.stored_results(),
+                        ReadWrite output: AppliedArrays = self.output_arrays(),
+                        ReadOnly geometry: Geometry = geometry,
+                        ReadOnly companions: Sequence<Companion> = self.companions(),
+                        ReadOnly apply_parameters: Parameters = self.apply_parameters(),
+                        ReadWrite cubes: usize = cubes,
+                    }
+                    spec
                 ),
                 AppliedPlan::Held { cubes_per_output: 2.., .. } => {
                     let words = self.words.as_ref().expect("the call has asked for words");
-                    reduce_and_apply_by_cubes::launch_unchecked(
-                        self.client,
-                        count(grid),
-                        units,
-                        address,
-                        types,
-                        self.input_arrays(),
-                        self.operand_arrays(),
-                        words.words.elements(),
-                        result_arrays(&self.results),
-                        self.output_arrays(),
-                        geometry,
-                        self.companions(),
-                        self.parameters(),
-                        self.apply_parameters(),
-                        cubes,
-                        words.mark,
-                        hold,
-                        spec,
-                        operator,
+                    launch_kept!(
+                        noted.first, client, count(grid), units, address;
+                        reduce_and_apply_by_cubes::ReduceAndApplyByCubes {
+                            ReadOnly types: KernelTypes = types,
+                            ReadOnly input: InputArrays = self.input_arrays(),
+                            ReadOnly operands: OperandArrays = self.operand_arrays(),
+                            ReadWrite published: [Atomic<u64>] = words.words.elements(),
+                            ReadWrite results: ResultArrays = result_arrays(&self.results),
+                            ReadWrite output: AppliedArrays = self.output_arrays(),
+                            ReadOnly geometry: Geometry = geometry,
+                            ReadOnly companions: Sequence<Companion> = self.companions(),
+                            ReadOnly parameters: Parameters = self.parameters(),
+                            ReadOnly apply_parameters: Parameters = self.apply_parameters(),
+                            ReadWrite cubes: usize = cubes,
+                            ReadWrite mark: u64 = words.mark,
+                        }
+                        hold, spec, operator
                     );
                 }
-                _ => reduce_and_apply::launch_unchecked(
-                    self.client,
-                    count(grid),
-                    units,
-                    address,
-                    types,
-                    self.input_arrays(),
-                    self.operand_arrays(),
-                    result_arrays(&self.results),
-                    self.output_arrays(),
-                    geometry,
-                    self.companions(),
-                    self.parameters(),
-                    self.apply_parameters(),
-                    hold,
-                    spec,
-                    operator,
+                _ => launch_kept!(
+                    noted.first, client, count(grid), units, address;
+                    reduce_and_apply::ReduceAndApply {
+                        ReadOnly types: KernelTypes = types,
+                        ReadOnly input: InputArrays = self.input_arrays(),
+                        ReadOnly operands: OperandArrays = self.operand_arrays(),
+                        ReadWrite results: ResultArrays = result_arrays(&self.results),
+                        ReadWrite output: AppliedArrays = self.output_arrays(),
+                        ReadOnly geometry: Geometry = geometry,
+                        ReadOnly companions: Sequence<Companion> = self.companions(),
+                        ReadOnly parameters: Parameters = self.parameters(),
+                        ReadOnly apply_parameters: Parameters = self.apply_parameters(),
+                    }
+                    hold, spec, operator
                 ),
             }
         }
@@ -353,7 +349,7 @@ impl ApplicationLaunch<'_> {
     }
 
     /// The strides of the results and of the operands.
-    fn companions(&self) -> SequenceArg<kernels::geometry::Companion> {
+    fn companions(&self) -> SequenceArg<Companion> {
         let direction = self.launch.spec.access.direction;
         let mut sequence = SequenceArg::new();
         let applied = self.prepared.stated.applied();

@@ -28,14 +28,18 @@ use crate::{
         cache::{Asked, Held, Known, Remembered},
         call::{Call, Task, prepare},
         client::has_hardware_math,
+        kept::launch_kept,
         launched::{Kernel, Launches, Noted},
         types::{check_apply_types, check_arithmetic},
     },
     kernels::{
-        args::{ApplicationTypes, KernelTypesArg, ListArraysLaunch, Stores},
+        args::{
+            ApplicationTypes, KernelTypes, KernelTypesArg, ListArrays, ListArraysLaunch,
+            ResultArrays, Stores,
+        },
         list::apply_to_list,
     },
-    operator::{ApplyRef, ParametersLaunch, Signature},
+    operator::{ApplyRef, Parameters, ParametersLaunch, Signature},
 };
 
 /// Everything that decides how the results of a list are applied, apart from its buffers.
@@ -385,22 +389,19 @@ impl ListApplicationLaunch<'_> {
         // and stores are aligned and inside their inner dimensions. The table names the
         // tensors that are bound.
         unsafe {
-            apply_to_list::launch_unchecked(
-                self.client,
-                count(*grid),
-                CubeDim::new_1d(*units_per_cube),
-                *address,
-                self.prepared.types(self.client, reading),
-                inputs,
-                outputs,
-                reading.table(&self.prepared.tables),
-                result_arrays(&of_all),
-                ParametersLaunch::of(self.parameters, storage_type(real)),
-                launch.cubes() as usize,
-                launch.outer_dims,
-                access,
-                *units_per_cube,
-                *apply,
+            launch_kept!(
+                reading.kept, self.client, count(*grid), *units_per_cube, *address;
+                apply_to_list::ApplyToList {
+                    ReadOnly types: KernelTypes = self.prepared.types(self.client, reading),
+                    ReadOnly inputs: ListArrays = inputs,
+                    ReadWrite outputs: ListArrays = outputs,
+                    ReadOnly table: [u32] = reading.table(&self.prepared.tables),
+                    ReadWrite results: ResultArrays = result_arrays(&of_all),
+                    ReadOnly parameters: Parameters =
+                        ParametersLaunch::of(self.parameters, storage_type(real)),
+                    ReadWrite cubes: usize = launch.cubes() as usize,
+                }
+                launch.outer_dims, access, *units_per_cube, *apply
             );
         }
     }

@@ -14,15 +14,16 @@ use crate::{
         arguments::{count, merging_types, parameters, partial_arrays, result_arrays},
         bound::Bound,
         call::Call,
+        kept::launch_kept,
         launched::{Kernel, Launches},
         scratch::partials,
     },
     kernels::{
-        args::KernelTypesArg,
+        args::{KernelTypes, KernelTypesArg, ListArrays, PartialArrays, ResultArrays},
         list::{merge_list, reduce_list},
         pairwise::CHAIN,
     },
-    operator::ParametersLaunch,
+    operator::{Parameters, ParametersLaunch},
 };
 
 impl Call<'_, ListTask<'_>> {
@@ -140,46 +141,41 @@ impl ListReductionLaunch<'_> {
         // vector loads are aligned and inside their inner dimensions. The table names the tensors
         // that are bound, and partials that the buffers hold.
         unsafe {
-            reduce_list::launch_unchecked(
-                self.client,
-                count(*grid),
-                CubeDim::new_1d(team.units_per_cube),
-                *address,
-                self.prepared.reading_types(self.client, reading),
-                arrays,
-                reading.table(&self.prepared.tables),
-                partial_arrays(self.partials),
-                self.parameters(),
-                launch.cubes() as usize,
-                launch.outer_dims,
-                access,
-                *team,
-                self.prepared.operator,
+            launch_kept!(
+                reading.kept, self.client, count(*grid), team.units_per_cube, *address;
+                reduce_list::ReduceList {
+                    ReadOnly types: KernelTypes =
+                        self.prepared.reading_types(self.client, reading),
+                    ReadOnly tensors: ListArrays = arrays,
+                    ReadOnly table: [u32] = reading.table(&self.prepared.tables),
+                    ReadWrite partials: PartialArrays = partial_arrays(self.partials),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite cubes: usize = launch.cubes() as usize,
+                }
+                launch.outer_dims, access, *team, self.prepared.operator
             );
         }
     }
 
     /// The results, from the partials.
     fn merge(&self, outputs: &[Bound<'_>], tensors: usize) {
-        let PreparedList { launch, tables, each, .. } = self.prepared;
+        let PreparedList { launch, tables, each, noted, .. } = self.prepared;
         let ListLaunches { mergers, grid, address, words, .. } = launch;
         // SAFETY: the table has the partials of each tensor, which the buffers hold, and the
         // outputs have an element for each tensor.
         unsafe {
-            merge_list::launch_unchecked(
-                self.client,
-                count(*grid),
-                CubeDim::new_1d(mergers.units_per_cube),
-                *address,
-                self.prepared.merging_types(self.client),
-                partial_arrays(self.partials),
-                tables.array(words),
-                result_arrays(outputs),
-                self.parameters(),
-                tensors,
-                *each,
-                *mergers,
-                self.prepared.operator,
+            launch_kept!(
+                noted.first, self.client, count(*grid), mergers.units_per_cube, *address;
+                merge_list::MergeList {
+                    ReadOnly types: KernelTypes = self.prepared.merging_types(self.client),
+                    ReadWrite partials: PartialArrays = partial_arrays(self.partials),
+                    ReadOnly table: [u32] = tables.array(words),
+                    ReadWrite output: ResultArrays = result_arrays(outputs),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite tensors: usize = tensors,
+                    ReadWrite each: usize = *each,
+                }
+                *mergers, self.prepared.operator
             );
         }
     }

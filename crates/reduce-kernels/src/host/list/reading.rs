@@ -11,6 +11,7 @@ use crate::{
     error::ReduceError,
     host::{
         bound::Bound,
+        kept::KeptKernel,
         scratch::{in_words, table},
     },
     kernels::{
@@ -35,6 +36,7 @@ pub(super) struct PreparedLaunch {
     tails: Vec<usize>,
     /// The most elements of a unit.
     pub(super) longest: u64,
+    pub(super) kept: KeptKernel,
 }
 
 /// The words of the tables of a list. They share a buffer: the device allocates it once, and is
@@ -167,6 +169,7 @@ pub(super) fn prepare_launch(
         buffers,
         tails,
         longest,
+        kept: KeptKernel::default(),
     })
 }
 

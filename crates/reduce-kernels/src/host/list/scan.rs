@@ -26,6 +26,7 @@ use crate::{
         bound::Bound,
         cache::{Asked, Held, Known, Remembered},
         call::{Call, Task},
+        kept::{KeptKernel, launch_kept},
         launched::{Kernel, Launches, Noted},
         reduce::request::{ReduceRequest, Wanted},
         scan::{
@@ -34,10 +35,10 @@ use crate::{
         },
     },
     kernels::{
-        args::ListArraysLaunch,
+        args::{KernelTypes, ListArrays, ListArraysLaunch, ResultArrays},
         scan::{WORDS_OF_KEPT, WORDS_OF_SCAN, WORDS_OF_SCANNED, scan_list},
     },
-    operator::OperatorRef,
+    operator::{OperatorRef, Parameters},
 };
 
 /// Everything that decides how a list is scanned, apart from its buffers and its device.
@@ -100,6 +101,7 @@ struct SharedScan {
     grid: [u32; 3],
     /// The words of its table among all tables.
     words: Range<usize>,
+    kept: KeptKernel,
 }
 
 impl ListScanTask<'_> {
@@ -176,6 +178,7 @@ impl ListScanTask<'_> {
             cubes,
             grid: spread(device, cubes as u64)?,
             words: tables.add(of_cubes.into_iter().chain(of_tensors)),
+            kept: KeptKernel::default(),
         })
     }
 }
@@ -474,21 +477,18 @@ impl PreparedListScan {
         // inside their inner dimensions. Results are stored as vectors only where these lie in the
         // outputs as those of the inputs do, at multiples of their bytes.
         unsafe {
-            scan_list::launch_unchecked(
-                client,
-                count(shared.grid),
-                CubeDim::new_1d(spec.team.units_per_cube),
-                launches.address,
-                types(client, first, launches),
-                arrays,
-                output_arrays(launches, outputs),
-                self.tables.array(&shared.words),
-                parameters(of_operator, &first.signature),
-                shared.cubes,
-                dims.0,
-                dims.1,
-                spec,
-                self.operator,
+            launch_kept!(
+                shared.kept, client, count(shared.grid), spec.team.units_per_cube,
+                launches.address;
+                scan_list::ScanList {
+                    ReadOnly types: KernelTypes = types(client, first, launches),
+                    ReadOnly tensors: ListArrays = arrays,
+                    ReadWrite results: ResultArrays = output_arrays(launches, outputs),
+                    ReadOnly table: [u32] = self.tables.array(&shared.words),
+                    ReadOnly parameters: Parameters = parameters(of_operator, &first.signature),
+                    ReadWrite cubes: usize = shared.cubes,
+                }
+                dims.0, dims.1, spec, self.operator
             );
         }
     }

@@ -16,22 +16,27 @@ use crate::{
         },
         bound::Bound,
         companion::{second_access, second_arrays},
+        kept::launch_kept,
         launched::{Kernel, Noted, dimensions},
         scratch::Words,
     },
     kernels::{
         args::{
-            IndexArrayLaunch, InputArraysLaunch, KernelTypesArg, ResultArraysLaunch, Stores,
-            TargetArraysLaunch,
+            IndexArrayLaunch, InputArrays, InputArraysLaunch, KernelTypes, KernelTypesArg,
+            PartialArrays, ResultArraysLaunch, Stores, TargetArrays, TargetArraysLaunch,
         },
+        geometry::{Dim, Geometry},
         merge::merge_partials,
         single_pass::reduce_single_pass,
         split_single_pass::reduce_split_single_pass,
         split_two_pass::reduce_split_two_pass,
         team::Team,
     },
-    operator::{OperatorRef, ParametersLaunch},
+    operator::{OperatorRef, Parameters, ParametersLaunch},
 };
+
+/// Most bytes of the results that a unit stores as one vector, in two stores.
+const WIDEST_RESULTS: usize = 2 * Access::WIDEST_STORE;
 
 /// What the kernels of a reduction are generated for.
 #[derive(Clone, Copy)]
@@ -108,8 +113,8 @@ impl Generated<'_> {
     }
 
     /// Whether the results of a tile can be stored as one vector: they lie side by side, their
-    /// vector is aligned in the output, and it is no wider than one store. `begins_at` says whether
-    /// an output begins at a multiple of so many bytes.
+    /// vector is aligned in the output, and it is no wider than two stores. `begins_at` says
+    /// whether an output begins at a multiple of so many bytes.
     pub(super) fn writes_vectors(&self, begins_at: impl Fn(usize, usize) -> bool) -> bool {
         let Access { direction, vector, peeled, realigned, .. } = self.dispatch.plan.access;
         if direction != Direction::Across || vector == 1 || self.resolved.words.is_some() {
@@ -123,7 +128,7 @@ impl Generated<'_> {
         let Some((inner, outer)) = self.problem().kept().split_last() else { return false };
         let fits = |(nth, element): (usize, &ElementType)| {
             let bytes = vector * element.bytes();
-            bytes <= Access::WIDEST_STORE && begins_at(nth, bytes)
+            bytes <= WIDEST_RESULTS && begins_at(nth, bytes)
         };
         inner.output_stride == 1
             && outer.iter().all(|dim| dim.output_stride.is_multiple_of(vector))
@@ -138,15 +143,15 @@ impl ReductionLaunch<'_> {
         let noted = &self.noted[usize::from(in_vectors)];
         noted.launch(kernels.client, |each| kernels.list(in_vectors, each));
         match self.scratch {
-            Scratch::None => self.single_pass(in_vectors),
-            Scratch::Words { cubes, ref words } => self.split_single_pass(cubes, words),
+            Scratch::None => self.single_pass(in_vectors, noted),
+            Scratch::Words { cubes, ref words } => self.split_single_pass(cubes, words, noted),
             Scratch::Partials { cubes, ref buffers, team, grid } => {
-                self.split_two_pass(cubes, buffers, team, count(grid));
+                self.split_two_pass(cubes, buffers, team, count(grid), noted);
             }
         }
     }
 
-    fn single_pass(&self, in_vectors: bool) {
+    fn single_pass(&self, in_vectors: bool, noted: &Noted) {
         let Generated { client, operator, dispatch, .. } = self.kernels;
         let Dispatch { plan, hold, team, grid, address, .. } = *dispatch;
         // SAFETY: the bound buffers hold every offset of the problem. The plan's check has found
@@ -155,91 +160,88 @@ impl ReductionLaunch<'_> {
         // input, and kernels ask whether it does. Units without work repeat the loads of others and
         // write nothing.
         unsafe {
-            reduce_single_pass::launch_unchecked(
-                client,
-                count(grid),
-                CubeDim::new_1d(team.units_per_cube),
-                address,
-                self.kernels.types(in_vectors),
-                self.input(),
-                self.target(in_vectors),
-                geometry(self.problem(), &plan),
-                self.parameters(),
-                hold,
-                plan.access,
-                team,
-                operator,
+            launch_kept!(
+                noted.first, client, count(grid), team.units_per_cube, address;
+                reduce_single_pass::ReduceSinglePass {
+                    ReadOnly types: KernelTypes = self.kernels.types(in_vectors),
+                    ReadOnly input: InputArrays = self.input(),
+                    ReadWrite target: TargetArrays = self.target(in_vectors),
+                    ReadOnly geometry: Geometry = geometry(self.problem(), &plan),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                }
+                hold, plan.access, team, operator
             );
         }
     }
 
-    fn split_single_pass(&self, cubes: usize, words: &Words) {
+    fn split_single_pass(&self, cubes: usize, words: &Words, noted: &Noted) {
         let Generated { client, operator, dispatch, .. } = self.kernels;
         let Dispatch { plan, team, grid, address, .. } = *dispatch;
         // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
         // launches of this stream use them, one after the other.
         unsafe {
-            reduce_split_single_pass::launch_unchecked(
-                client,
-                count(grid),
-                CubeDim::new_1d(team.units_per_cube),
-                address,
-                self.kernels.types(false),
-                self.input(),
-                words.words.elements(),
-                self.target(false),
-                geometry(self.problem(), &plan),
-                self.parameters(),
-                cubes,
-                words.mark,
-                plan.access,
-                team,
-                operator,
+            launch_kept!(
+                noted.first, client, count(grid), team.units_per_cube, address;
+                reduce_split_single_pass::ReduceSplitSinglePass {
+                    ReadOnly types: KernelTypes = self.kernels.types(false),
+                    ReadOnly input: InputArrays = self.input(),
+                    ReadWrite published: [Atomic<u64>] = words.words.elements(),
+                    ReadWrite target: TargetArrays = self.target(false),
+                    ReadOnly geometry: Geometry = geometry(self.problem(), &plan),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite cubes: usize = cubes,
+                    ReadWrite mark: u64 = words.mark,
+                }
+                plan.access, team, operator
             );
         }
     }
 
-    fn split_two_pass(&self, cubes: usize, partials: &[Bound<'_>], merging: Team, grid: CubeCount) {
+    fn split_two_pass(
+        &self,
+        cubes: usize,
+        partials: &[Bound<'_>],
+        merging: Team,
+        grid: CubeCount,
+        noted: &Noted,
+    ) {
         let Generated { client, operator, dispatch, .. } = self.kernels;
         let Dispatch { plan, team, grid: first_grid, address, .. } = *dispatch;
         let problem = self.problem();
         // SAFETY: as in `single_pass`. Partial results are stored at indices below `cubes` times
         // the outputs, which each buffer of `partials` holds.
         unsafe {
-            reduce_split_two_pass::launch_unchecked(
-                client,
-                count(first_grid),
-                CubeDim::new_1d(team.units_per_cube),
-                address,
-                self.kernels.types(false),
-                self.input(),
-                partial_arrays(partials),
-                geometry(problem, &plan),
-                self.parameters(),
-                cubes,
-                plan.access,
-                team,
-                operator,
+            launch_kept!(
+                noted.first, client, count(first_grid), team.units_per_cube, address;
+                reduce_split_two_pass::ReduceSplitTwoPass {
+                    ReadOnly types: KernelTypes = self.kernels.types(false),
+                    ReadOnly input: InputArrays = self.input(),
+                    ReadWrite partials: PartialArrays = partial_arrays(partials),
+                    ReadOnly geometry: Geometry = geometry(problem, &plan),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite cubes: usize = cubes,
+                }
+                plan.access, team, operator
             );
         }
         // SAFETY: the kernel reads the partial results that the first launch stored, and writes
         // inside the output's span.
         unsafe {
-            merge_partials::launch_unchecked(
-                client,
-                grid,
-                CubeDim::new_1d(merging.units_per_cube),
-                address,
-                self.kernels.merging_types(),
-                partial_arrays(partials),
-                self.target(false),
-                dims(problem.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
-                self.parameters(),
-                cubes,
-                problem.outputs(),
-                problem.reduction_len(),
-                merging,
-                operator,
+            launch_kept!(
+                noted.second, client, grid, merging.units_per_cube, address;
+                merge_partials::MergePartials {
+                    ReadOnly types: KernelTypes = self.kernels.merging_types(),
+                    ReadWrite partials: PartialArrays = partial_arrays(partials),
+                    ReadWrite target: TargetArrays = self.target(false),
+                    ReadOnly kept: Sequence<Dim> = dims(problem.kept(), |dim| {
+                        (dim.extent, dim.stride, dim.output_stride)
+                    }),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite cubes: usize = cubes,
+                    ReadWrite outputs: usize = problem.outputs(),
+                    ReadWrite reduction_len: usize = problem.reduction_len(),
+                }
+                merging, operator
             );
         }
     }

@@ -17,19 +17,23 @@ use crate::{
         bound::Bound,
         call::Call,
         companion::companion_launch,
+        kept::launch_kept,
         launched::{Kernel, Launches, dimensions},
         reduce::{Inputs, check_layouts},
         scratch::{Stream, Words, partials, words},
     },
     kernels::{
-        args::{KernelTypesArg, ResultArraysLaunch, Stores},
-        geometry::{CompanionLaunch, GeometryLaunch},
+        args::{
+            InputArrays, KernelTypes, KernelTypesArg, PartialArrays, ResultArrays,
+            ResultArraysLaunch, Stores,
+        },
+        geometry::{Companion, CompanionLaunch, Geometry, GeometryLaunch},
         scan::{
-            CutsLaunch, EarlierLaunch, EarlierWordsLaunch, reduce_parts, scan_looking_back,
-            scan_rows,
+            Cuts, CutsLaunch, Earlier, EarlierLaunch, EarlierWordsLaunch, reduce_parts,
+            scan_looking_back, scan_rows,
         },
     },
-    operator::ParametersLaunch,
+    operator::{Parameters, ParametersLaunch},
 };
 
 impl<'a> Call<'a, ScanRequest<'a>> {
@@ -236,19 +240,19 @@ impl ScanLaunch<'_> {
         // its inner dimension; loads past the end of a row repeat its last. Only launches of this
         // stream use the accumulators, one after the other.
         unsafe {
-            reduce_parts::launch_unchecked(
-                self.client,
-                count(grid),
-                CubeDim::new_1d(spec.team.units_per_cube),
-                address,
-                self.types(),
-                self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
-                partial_arrays(&self.partials),
-                self.geometry(),
-                self.cuts(),
-                self.parameters(),
-                spec,
-                self.prepared.operator,
+            launch_kept!(
+                self.prepared.noted.first, self.client, count(grid), spec.team.units_per_cube,
+                address;
+                reduce_parts::ReduceParts {
+                    ReadOnly types: KernelTypes = self.types(),
+                    ReadOnly input: InputArrays =
+                        self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
+                    ReadWrite partials: PartialArrays = partial_arrays(&self.partials),
+                    ReadOnly geometry: Geometry = self.geometry(),
+                    ReadOnly cuts: Cuts = self.cuts(),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                }
+                spec, self.prepared.operator
             );
         }
     }
@@ -262,22 +266,22 @@ impl ScanLaunch<'_> {
         // others read of it has no use. The words of what comes before the rows hold the slots that
         // are named beside them.
         unsafe {
-            scan_rows::launch_unchecked(
-                self.client,
-                count(grid),
-                CubeDim::new_1d(spec.team.units_per_cube),
-                address,
-                self.types(),
-                self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
-                output_arrays(self.launches, &self.outputs),
-                partial_arrays(&self.partials),
-                self.geometry(),
-                self.output(),
-                self.cuts(),
-                self.earlier(earlier),
-                self.parameters(),
-                spec,
-                self.prepared.operator,
+            launch_kept!(
+                self.prepared.noted.second, self.client, count(grid), spec.team.units_per_cube,
+                address;
+                scan_rows::ScanRows {
+                    ReadOnly types: KernelTypes = self.types(),
+                    ReadOnly input: InputArrays =
+                        self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
+                    ReadWrite results: ResultArrays = output_arrays(self.launches, &self.outputs),
+                    ReadWrite partials: PartialArrays = partial_arrays(&self.partials),
+                    ReadOnly geometry: Geometry = self.geometry(),
+                    ReadOnly output: Companion = self.output(),
+                    ReadOnly cuts: Cuts = self.cuts(),
+                    ReadOnly earlier: Earlier = self.earlier(earlier),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                }
+                spec, self.prepared.operator
             );
         }
     }
@@ -288,24 +292,23 @@ impl ScanLaunch<'_> {
         // SAFETY: as in `scan`. There are as many words as all cubes of the grid publish, and only
         // launches of this stream use them, one after the other.
         unsafe {
-            scan_looking_back::launch_unchecked(
-                self.client,
-                count(grid),
-                CubeDim::new_1d(spec.team.units_per_cube),
-                address,
-                self.types(),
-                self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
-                output_arrays(self.launches, &self.outputs),
-                published.words.elements(),
-                self.geometry(),
-                self.output(),
-                self.cuts(),
-                self.earlier(earlier),
-                self.parameters(),
-                published.mark,
-                self.launches.groups(),
-                spec,
-                self.prepared.operator,
+            launch_kept!(
+                self.prepared.noted.second, self.client, count(grid), spec.team.units_per_cube,
+                address;
+                scan_looking_back::ScanLookingBack {
+                    ReadOnly types: KernelTypes = self.types(),
+                    ReadOnly input: InputArrays =
+                        self.inputs.arrays(of_row, spec.access, spec.access.peeled, None, None),
+                    ReadWrite results: ResultArrays = output_arrays(self.launches, &self.outputs),
+                    ReadWrite words: [Atomic<u64>] = published.words.elements(),
+                    ReadOnly geometry: Geometry = self.geometry(),
+                    ReadOnly output: Companion = self.output(),
+                    ReadOnly cuts: Cuts = self.cuts(),
+                    ReadOnly earlier: Earlier = self.earlier(earlier),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite mark: u64 = published.mark,
+                }
+                self.launches.groups(), spec, self.prepared.operator
             );
         }
     }

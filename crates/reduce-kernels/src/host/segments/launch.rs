@@ -17,15 +17,23 @@ use crate::{
         bound::Bound,
         call::Call,
         companion::second_access,
+        kept::launch_kept,
         launched::{Kernel, Launches, dimensions},
         reduce::{Inputs, check_layouts},
         scratch::{Stream, Words, partials, words},
     },
     kernels::{
-        args::{IndexArrayLaunch, KernelTypesArg, Stores, TargetArraysLaunch},
-        segments::{PublishedArrayLaunch, SegmentNumbersLaunch, merge_segments, reduce_segments},
+        args::{
+            IndexArrayLaunch, InputArrays, KernelTypes, KernelTypesArg, PartialArrays, Stores,
+            TargetArrays, TargetArraysLaunch,
+        },
+        geometry::{Dim, Geometry},
+        segments::{
+            PublishedArray, PublishedArrayLaunch, SegmentNumbers, SegmentNumbersLaunch,
+            merge_segments, reduce_segments,
+        },
     },
-    operator::ParametersLaunch,
+    operator::{Offset, Parameters, ParametersLaunch},
 };
 
 impl<'a> Call<'a, SegmentsRequest<'a>> {
@@ -202,24 +210,24 @@ impl SegmentsLaunch<'_> {
         // output, or there are as many words as the plan publishes. Only launches of this stream use
         // them, one after the other.
         unsafe {
-            reduce_segments::launch_unchecked(
-                self.client,
-                count(grid),
-                CubeDim::new_1d(readers.units_per_cube),
-                address,
-                self.prepared.reading_types(self.client, self.launches),
-                self.inputs.arrays(axis, access, access.peeled, self.indices(), None),
-                self.members.offsets.elements(),
-                self.target(),
-                partial_arrays(&self.partials),
-                self.published().into(),
-                geometry(axis, &reading),
-                self.numbers(),
-                self.parameters(),
-                plan.cubes as usize,
-                access,
-                readers,
-                self.prepared.operator,
+            launch_kept!(
+                self.prepared.noted.first, self.client, count(grid), readers.units_per_cube,
+                address;
+                reduce_segments::ReduceSegments {
+                    ReadOnly types: KernelTypes =
+                        self.prepared.reading_types(self.client, self.launches),
+                    ReadOnly input: InputArrays =
+                        self.inputs.arrays(axis, access, access.peeled, self.indices(), None),
+                    ReadOnly offsets: [Offset] = self.members.offsets.elements(),
+                    ReadWrite target: TargetArrays = self.target(),
+                    ReadWrite partials: PartialArrays = partial_arrays(&self.partials),
+                    ReadOnly published: ComptimeOption<PublishedArray> = self.published().into(),
+                    ReadOnly geometry: Geometry = geometry(axis, &reading),
+                    ReadOnly numbers: SegmentNumbers = self.numbers(),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite cubes: usize = plan.cubes as usize,
+                }
+                access, readers, self.prepared.operator
             );
         }
     }
@@ -230,23 +238,22 @@ impl SegmentsLaunch<'_> {
         let axis = self.prepared.stated.problem.axis();
         // SAFETY: as in `read`. Of the partials, only those are read that tiles have left.
         unsafe {
-            merge_segments::launch_unchecked(
-                self.client,
-                count(grid),
-                CubeDim::new_1d(mergers.units_per_cube),
-                address,
-                self.prepared.merging_types(self.client),
-                self.members.offsets.elements(),
-                partial_arrays(&self.partials),
-                self.target(),
-                dims(axis.kept(), |dim| (dim.extent, dim.stride, dim.output_stride)),
-                self.numbers(),
-                self.parameters(),
-                axis.outputs(),
-                plan.access,
-                plan.units_per_output() as usize,
-                mergers,
-                self.prepared.operator,
+            launch_kept!(
+                self.prepared.noted.second, self.client, count(grid), mergers.units_per_cube,
+                address;
+                merge_segments::MergeSegments {
+                    ReadOnly types: KernelTypes = self.prepared.merging_types(self.client),
+                    ReadOnly offsets: [Offset] = self.members.offsets.elements(),
+                    ReadWrite partials: PartialArrays = partial_arrays(&self.partials),
+                    ReadWrite target: TargetArrays = self.target(),
+                    ReadOnly kept: Sequence<Dim> = dims(axis.kept(), |dim| {
+                        (dim.extent, dim.stride, dim.output_stride)
+                    }),
+                    ReadOnly numbers: SegmentNumbers = self.numbers(),
+                    ReadOnly parameters: Parameters = self.parameters(),
+                    ReadWrite outputs: usize = axis.outputs(),
+                }
+                plan.access, plan.units_per_output() as usize, mergers, self.prepared.operator
             );
         }
     }
