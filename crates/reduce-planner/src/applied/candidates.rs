@@ -691,8 +691,9 @@ impl<'a> Search<'a> {
     /// 16 tiles, and 19 where tiles are read again; l2_normalize of f32 1448 × 856 21.4 and 16.1.
     fn sharing_ns(&self, plan: &Plan, cubes: u32) -> f64 {
         let profile = &self.device.profile;
-        let fields = accumulator_bytes(self.applied.problem(), plan.access).div_ceil(4) as f64;
-        let partials = f64::from(cubes) * f64::from(plan.schedule.outputs_per_cube()) * fields;
+        let bytes = accumulator_bytes(self.applied.problem(), plan.access);
+        let words = bytes.div_ceil(size_of::<u32>()) as f64;
+        let partials = f64::from(cubes) * f64::from(plan.schedule.outputs_per_cube()) * words;
         let each = partials / f64::from(plan.schedule.units_per_cube().max(1));
         let passes_ns = PASSES_OF_CUBES * profile.latency_ns as f64;
         passes_ns + profile.publish_ns as f64 + each * profile.merge_ns as f64
