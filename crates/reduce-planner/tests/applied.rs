@@ -337,8 +337,8 @@ fn columns_are_held() {
     assert_eq!(plan(ElementType::F32, &[64, 512, 1024], &[1]), held(access, schedule));
 }
 
-/// Narrow columns are held by cubes of 256 units at most, with half a segment where a whole one
-/// would make them larger.
+/// Cubes that hold narrow columns have half a segment where they would have more than 256 units
+/// with a whole one.
 #[test]
 fn narrow_columns_are_held_by_small_cubes() {
     let access = Access::new(Direction::Across).with_vector(4).with_loads_in_flight(16);

@@ -26,8 +26,8 @@ const MOST_REQUESTS: usize = 1024;
 /// Most that a thread caches for one kind of request.
 ///
 /// - Host memory: a list of 1000 tensors holds about half a MiB, and a program has few such lists
-///   at a time. The entry of a reduction or of an application holds a fixed number of lists with an
-///   item for each axis; 1024 of usual ranks stay below 8 MiB.
+///   at a time. The entry of a reduction or of an application holds its kernels and a fixed number
+///   of lists with an item for each axis; 1024 of usual ranks stay below 8 MiB.
 /// - Device memory: the tables of a list of 1000 tensors have about 72 KiB, so some fifty such
 ///   lists fit. Only lists have tables.
 const MOST_HELD: Held = Held { host: 32 << 20, device: 4 << 20 };
@@ -35,6 +35,10 @@ const MOST_HELD: Held = Held { host: 32 << 20, device: 4 << 20 };
 /// Bytes of the host that an axis of a tensor takes in a request and in what was prepared for it:
 /// some fifteen lists have an item for each axis, of at most 32 bytes.
 const BYTES_OF_AXIS: usize = 512;
+
+/// Bytes of the host that the kernels which an entry keeps take: two of a few hundred bytes, each
+/// with a copy of what it was generated for.
+const BYTES_OF_KERNELS: usize = 2048;
 
 /// The devices of clients, under the settings of a number.
 type Devices = (u64, Vec<(usize, Rc<Device>)>);
@@ -90,7 +94,8 @@ impl Held {
     /// A request and what was prepared for it, where both have a fixed number of lists with an item
     /// for each axis.
     pub(crate) fn of_axes<K, V>(axes: usize) -> Self {
-        let host = size_of::<K>() + size_of::<V>() + axes.saturating_mul(BYTES_OF_AXIS);
+        let lists = axes.saturating_mul(BYTES_OF_AXIS);
+        let host = size_of::<K>() + size_of::<V>() + BYTES_OF_KERNELS + lists;
         Self { host, device: 0 }
     }
 }

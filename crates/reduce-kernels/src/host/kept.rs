@@ -27,12 +27,14 @@ impl fmt::Debug for KeptKernel {
 }
 
 impl KeptKernel {
-    /// Launches the kernel with the arguments that `launcher` has registered. `generate` makes it
-    /// at the first launch; all launches must be of the same kernel, for the same client.
+    /// Launches the kernel with the arguments that `launcher` has registered. `generate` makes it,
+    /// at the first launch. With debug assertions, every launch makes it and compares.
     ///
     /// # Safety
     ///
-    /// The kernel accesses nothing out of bounds with these arguments, and its loops end.
+    /// - The kernel accesses nothing out of bounds with these arguments, and its loops end.
+    /// - All launches are of the same kernel, generated for the same, and for the same client: what
+    ///   was kept gets the arguments of all of them.
     pub(crate) unsafe fn launch<K: CubeKernel>(
         &self,
         launcher: KernelLauncher,
@@ -40,7 +42,15 @@ impl KeptKernel {
         client: &Client,
         generate: impl FnOnce() -> K,
     ) {
-        let kernel = self.0.get_or_init(|| SharedKernel::new(generate()));
+        let kernel = match self.0.get() {
+            Some(kept) => {
+                if cfg!(debug_assertions) {
+                    assert_eq!(generate().id(), kept.0.kernel.id(), "another kernel was kept");
+                }
+                kept
+            }
+            None => self.0.get_or_init(|| SharedKernel::new(generate())),
+        };
         launcher.launch(cubes, kernel.clone(), client);
     }
 }
@@ -82,7 +92,7 @@ impl CubeKernel for SharedKernel {
     }
 }
 
-/// What a kernel was generated for, with its hash, which is the same in other processes.
+/// What a kernel was generated for, with its hash, which is the same in all processes of one build.
 #[derive(Debug, PartialEq, Eq)]
 struct Identity {
     hash: u128,
@@ -98,8 +108,8 @@ impl Hash for Identity {
 /// Launches a kernel that a [`KeptKernel`] keeps, without checks of bounds, as CubeCL's
 /// `launch_unchecked` of it would: with the same arguments in the same order, each with its type
 /// and with what the kernel does to its buffers, `ReadOnly` behind a `&` and otherwise `ReadWrite`,
-/// and then with the constants. The name of the kernel stands with that of its type, which is the
-/// same in another case.
+/// and then with the constants. The kernel is named by the module that `#[cube]` makes of its
+/// function and by the type in it, which has the same name in camel case.
 ///
 /// It must stand in an `unsafe` block, as [`KeptKernel::launch`] says.
 macro_rules! launch_kept {
@@ -114,9 +124,12 @@ macro_rules! launch_kept {
         let units = CubeDim::new_1d($units).into();
         let settings = KernelSettings::new(units, ExecutionMode::Unchecked, $address);
         let mut launcher = KernelLauncher::new(settings.clone());
+        // All values come before the first registration. What registers keeps its numbers for the
+        // thread's next launch, and a value may launch something itself.
+        let ($($name,)+) = ($($value,)+);
         $(
             launcher.declare_io(BufferIOAttr::$access);
-            let $name = <$Argument as LaunchArg>::register($value, &mut launcher);
+            let $name = <$Argument as LaunchArg>::register($name, &mut launcher);
         )+
         let generate = || {
             let (device, target) = (client.properties_shared(), client.target_properties_shared());

@@ -60,9 +60,9 @@ pub(crate) trait Launches {
 pub(crate) struct Noted {
     /// Whether the kernels are remembered. A call that is repeated does not list them again.
     is_remembered: Cell<bool>,
-    /// The kernel, or the first of two.
+    /// Kernels of the launch. A kind of task has two of its own at most, or keeps more of them
+    /// where it keeps their numbers.
     pub(super) first: KeptKernel,
-    /// The kernel that follows, if there is one.
     pub(super) second: KeptKernel,
 }
 

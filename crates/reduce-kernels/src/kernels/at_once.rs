@@ -1,9 +1,10 @@
 //! Hashes that reach a hasher in few writes.
 //!
 //! CubeCL finds a compiled kernel by a hash of everything that it was generated for, and a launch
-//! through CUDA looks for it three times, unless its call has kept it. Each write to its hasher
-//! takes some sixty instructions, and `derive(Hash)` writes every field and every variant of its
-//! own. For the types of a kernel these were 2600 instructions, half of a look-up.
+//! through CUDA looks for it three times. Calls that keep their kernels hash all of it once
+//! (`host/kept.rs`), others at each look-up. Each write to the hasher takes some sixty
+//! instructions, and `derive(Hash)` writes every field and every variant of its own. For the types
+//! of a kernel these were 2600 instructions, half of a look-up.
 
 use core::hash::{Hash, Hasher};
 

@@ -50,7 +50,7 @@ const NARROW_RESULT_LANE_LOADS: u64 = 8;
 const NARROW_LANES: u64 = 16;
 const NARROW_LANE_LOADS: u64 = 7;
 
-/// Most units of a cube that holds narrow columns.
+/// Units of a cube of narrow columns above which it has half a segment of memory.
 const NARROW_COLUMN_UNITS: u64 = 256;
 
 /// Fewest bytes that cubes read where each unit has a row of its own. The scaling of rows of two

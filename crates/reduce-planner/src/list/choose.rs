@@ -34,6 +34,24 @@ pub(super) struct Group {
 /// The description of the device makes no sense, the device lacks an element type or wide indices,
 /// or it binds too few buffers. See [`PlanError`].
 pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPlan>, PlanError> {
+    choose_list_in(Waves::One, list, device)
+}
+
+/// Whether cubes that would be a little more than reside together are half as many.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Waves {
+    /// They are ([`in_one_wave`]).
+    One,
+    /// All units have about as many loads.
+    Any,
+}
+
+/// [`choose_list`] with so many waves.
+pub(super) fn choose_list_in(
+    waves: Waves,
+    list: &ListProblem,
+    device: &Device,
+) -> Result<Choice<ListPlan>, PlanError> {
     let tuning = device.tuning.list;
 
     // 1. No plan can run a type that the device lacks, or indices that are too narrow.
@@ -51,7 +69,11 @@ pub fn choose_list(list: &ListProblem, device: &Device) -> Result<Choice<ListPla
     let units = units_per_cube(list, device, wanted);
     let each = match invariant {
         true => tuning.most_loads_per_unit,
-        false => in_one_wave(loads_per_unit(&mut groups, units, device), &groups, units, device),
+        false => loads_per_unit(&mut groups, units, device),
+    };
+    let each = match (invariant, waves) {
+        (false, Waves::One) => in_one_wave(each, &groups, units, device),
+        _ => each,
     };
 
     // 4. Each group takes as few launches as the device's bindings and the tuning allow.
@@ -157,7 +179,8 @@ fn in_one_wave(each: u64, groups: &[Group], units: u32, device: &Device) -> u64 
     let of_cube = each.saturating_mul(u64::from(units)).max(1);
     let cubes = loads.fold(0u64, |sum, loads| sum.saturating_add(loads)) / of_cube;
     let of_multiprocessor = device.units_per_multiprocessor / units.max(1);
-    let resident = cubes_wanted(device, of_multiprocessor.max(1));
+    let of_multiprocessor = of_multiprocessor.min(device.cubes_per_multiprocessor).max(1);
+    let resident = cubes_wanted(device, of_multiprocessor);
     let tenths = cubes.saturating_mul(10) / resident.max(1);
     if (11..25).contains(&tenths) { each.saturating_mul(2) } else { each }
 }

@@ -2,7 +2,7 @@
 
 use super::{
     application::{AppliedListPlan, AppliedListProblem, choose_applied_list},
-    choose::choose_list,
+    choose::{Waves, choose_list, choose_list_in},
     plan::ListPlan,
 };
 use crate::{
@@ -13,7 +13,8 @@ use crate::{
     problem::ListProblem,
 };
 
-/// The plan that is chosen for a list, and those that rules with twice or half of a number give.
+/// The plan that is chosen for a list, those that rules with twice or half of a number give, and
+/// the one whose cubes are as many in any number of waves.
 ///
 /// # Errors
 ///
@@ -22,7 +23,14 @@ pub(crate) fn candidates_list(
     list: &ListProblem,
     device: &Device,
 ) -> Result<Vec<Candidate<ListPlan>>, PlanError> {
-    by_rules(device, |device| choose_list(list, device), |plan| plan.check(list, device).is_ok())
+    let may_run = |plan: &ListPlan| plan.check(list, device).is_ok();
+    let mut found = by_rules(device, |device| choose_list(list, device), may_run)?;
+    let Choice { plan, estimate, .. } = choose_list_in(Waves::Any, list, device)?;
+    if found.iter().all(|known| known.plan != plan) && may_run(&plan) {
+        found.push(Candidate { plan, estimate });
+        found.sort_by(|a, b| a.estimate.total_ns().total_cmp(&b.estimate.total_ns()));
+    }
+    Ok(found)
 }
 
 /// [`candidates_list`] for a list whose results are applied.

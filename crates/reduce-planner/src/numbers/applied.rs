@@ -14,8 +14,10 @@ pub struct AppliedTuning {
     /// Softmax of f32 65536 × 1024 took 133.2 us with 64 bytes and 136.6 with 128, that of bf16
     /// 8192 × 8192 took 83.2, and 94.9 with 128.
     pub held_bytes_along: usize,
-    /// Most bytes that a unit holds along the reduction. A unit holds one load at least, also where
-    /// a load has more bytes. More bytes leave no registers for 1024 units.
+    /// Most bytes that a unit of a large cube holds along the reduction. A unit holds one load at
+    /// least, also where a load has more bytes. More bytes leave no registers for 1024 units. Units
+    /// of smaller cubes may have more loads: those of rows with edges, and of rows whose results
+    /// are narrow.
     pub most_held_bytes_along: usize,
     /// Most loads among which these bytes are divided, unless one plane holds the tile. Softmax of
     /// f32 65536 × 1002 took 142 us with 4 loads of 8 bytes in each of 128 units, and 148 with 8 in
@@ -23,8 +25,8 @@ pub struct AppliedTuning {
     #[cfg_attr(feature = "serde", serde(default = "held_loads_along"))]
     pub held_loads_along: usize,
     /// Bytes of a load from which on short rows are read in whole vectors, in place of wider ones
-    /// with head and tail peeled. Softmax of bf16 500001 × 100 took 65 us in vectors of 8 bytes, and
-    /// 83 in peeled ones of 16; that of f32 16384 × 5002 took 177, and 205.
+    /// with head and tail peeled. Softmax of bf16 500001 × 100 took 65 us in vectors of 8 bytes,
+    /// and 83 in peeled ones of 16; that of f32 16384 × 5002 took 177, and 205.
     #[cfg_attr(feature = "serde", serde(default = "unpeeled_load_bytes"))]
     pub unpeeled_load_bytes: usize,
     /// Most bytes of such a row. Longer ones are not measured.

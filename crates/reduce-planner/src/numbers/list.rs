@@ -14,8 +14,9 @@ pub struct ListTuning {
     /// The same if all tensors have elements narrower than 4 bytes. The norm of the same tensors in
     /// bf16 took 477 us with 128 and with 256, and 480 with 64.
     pub narrow_units_per_cube: u32,
-    /// Most loads of a unit. More cubes than fit the device balance tensors of different sizes. The
-    /// norm of 4.0 GB took 909 us with 64, 925 with 32 and with 128, and 958 with 256.
+    /// Most loads of a unit. Units have twice as many where all cubes then reside together. More
+    /// cubes than fit the device balance tensors of different sizes. The norm of 4.0 GB took 909 us
+    /// with 64, 925 with 32 and with 128, and 958 with 256.
     pub most_loads_per_unit: u64,
     /// Cubes per multiprocessor below which units have fewer loads. The norm of 162 small tensors
     /// took 49 us with 2, and 62 with 4 and with 8, before blocks of loads found their array once.

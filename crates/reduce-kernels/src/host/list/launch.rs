@@ -165,7 +165,7 @@ impl ListReductionLaunch<'_> {
         // outputs have an element for each tensor.
         unsafe {
             launch_kept!(
-                noted.first, self.client, count(*grid), mergers.units_per_cube, *address;
+                noted.second, self.client, count(*grid), mergers.units_per_cube, *address;
                 merge_list::MergeList {
                     ReadOnly types: KernelTypes = self.prepared.merging_types(self.client),
                     ReadWrite partials: PartialArrays = partial_arrays(self.partials),

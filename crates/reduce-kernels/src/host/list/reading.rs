@@ -197,7 +197,10 @@ impl PreparedLaunch {
     /// Bytes on the host.
     pub(super) fn bytes(&self) -> usize {
         let lists = size_of_val(&self.buffers[..]) + size_of_val(&self.tails[..]);
-        size_of::<Self>() + lists + launch_bytes(&self.launch)
+        // The kernel that is kept has two lists of the buffers, which say whether each stands for
+        // another.
+        let of_kernel = 2 * size_of::<Option<usize>>() * (self.buffers.len() + self.tails.len());
+        size_of::<Self>() + lists + of_kernel + launch_bytes(&self.launch)
     }
 }
 

@@ -364,8 +364,11 @@ impl Remembered for ListScanRequest {
             plan.scans.iter().map(|launch| size_of_val(&launch.tensors[..])).sum::<usize>()
                 + size_of_val(&plan.scans[..])
         };
-        let launches: usize =
-            shared.iter().map(|it| size_of_val(it) + size_of_val(&it.tensors[..])).sum();
+        // A kernel that is kept has two lists of its buffers, each as vectors and as elements.
+        let of_kernel = |it: &SharedScan| 4 * size_of::<Option<usize>>() * it.buffers;
+        let of_launch =
+            |it: &SharedScan| size_of_val(it) + size_of_val(&it.tensors[..]) + of_kernel(it);
+        let launches: usize = shared.iter().map(of_launch).sum();
         let host = size_of::<Self>()
             + size_of::<PreparedListScan>()
             + self.list.bytes()
