@@ -2,8 +2,8 @@
 
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, Numerics,
-    OperatorClass, PlanError, Planned, ProblemError, ScanPlan, ScanProblem, ScanReason, ScanSpec,
-    ScheduleKind, ShardSpec, choose_scan, force_scan, row_major_strides,
+    OperatorClass, PlanError, Planned, ProblemError, ScanParts, ScanPlan, ScanProblem, ScanReason,
+    ScanSpec, ScheduleKind, ShardSpec, choose_scan, force_scan, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -67,7 +67,7 @@ fn plans_follow_the_shape() {
     );
     assert_eq!(
         sentence(&[8192, 8192], 0),
-        "scan by a cube: 32 units per output tile in planes of 4, 8 output tiles per cube; vectors \
+        "scan by a cube: 32 units per output tile in planes of 2, 16 output tiles per cube; vectors \
          of 4 across outputs, 4 loads in flight"
     );
     assert_eq!(
@@ -77,8 +77,9 @@ fn plans_follow_the_shape() {
     );
     assert_eq!(
         sentence(&[1 << 28], 0),
-        "scan by 32768 cubes per output that look back: 256 units per output in planes of 32, \
-         1 output per cube; vectors of 4 along the reduction, 8 loads in flight"
+        "scan by 21846 cubes per output that look back: 256 units per output in planes of 32, \
+         1 output per cube; vectors of 4 along the reduction, 4 loads in flight, 8 more in shared \
+         memory"
     );
     assert_eq!(chosen(&sums(&[1 << 28], 0), &device).levels(), 2);
     // Where cubes may not wait for others, a first launch reads the input too.
@@ -98,6 +99,47 @@ fn plans_follow_the_shape() {
     assert_eq!(chosen(&sums(&[1 << 22, 16], 1), &device).units_per_output, 4);
 }
 
+/// Cubes that look back along long rows keep two thirds of their chunks in shared memory: not where
+/// rows have few chunks, narrow elements or edges, nor where lanes exchange elements.
+#[test]
+fn chunks_are_kept_in_shared_memory() {
+    let device = Device::h200();
+    let in_shared = |problem: &ScanProblem| {
+        let plan = chosen(problem, &device);
+        assert!(plan.looks_back(), "{plan}");
+        (plan.access.loads_in_flight, plan.in_shared)
+    };
+    let vector = |element, len: usize| strided(element, &[len], &[1], &[0]);
+    assert_eq!(in_shared(&vector(ElementType::F32, 1 << 28)), (4, 8));
+    assert_eq!(in_shared(&vector(ElementType::F64, 1 << 27)), (4, 8));
+    assert_eq!(in_shared(&sums(&[16, 1 << 22], 1)), (4, 8));
+    assert_eq!(in_shared(&vector(ElementType::F32, 1 << 24)), (8, 0));
+    assert_eq!(in_shared(&vector(ElementType::BF16, 1 << 28)), (16, 0));
+    assert_eq!(in_shared(&sums(&[16, (1 << 22) + 1], 1)), (8, 0));
+    let exponential = OperatorClass::new("logsumexp", 8).element_cost(ElementCost::Exponential);
+    let element = ElementType::F32;
+    let input = InputSpec { element, shape: &[1 << 28], strides: &[1], alignment: 256 };
+    let spec = ScanSpec::new(&[ElementType::F32]);
+    let long = ScanProblem::new(exponential, &input, Some(&[0]), &spec).unwrap();
+    assert_eq!(in_shared(&long).1, 0);
+    let problem = vector(ElementType::F32, 1 << 28);
+    let plan = chosen(&problem, &device);
+    let refused = |change: &dyn Fn(&mut ScanPlan)| {
+        let mut plan = plan;
+        change(&mut plan);
+        match plan.check(&problem, &device) {
+            Err(PlanError::Unfit { reason, .. }) => reason,
+            other => panic!("{plan}: {other:?}"),
+        }
+    };
+    let parts = |plan: &mut ScanPlan| plan.in_shared = 6;
+    assert_eq!(refused(&parts), Illegal::ScanInShared { in_shared: 6, in_flight: 4 });
+    let alone = |plan: &mut ScanPlan| plan.parts = ScanParts::TwoLaunches;
+    assert_eq!(refused(&alone), Illegal::ScanInShared { in_shared: 8, in_flight: 4 });
+    let much = |plan: &mut ScanPlan| plan.in_shared = 1 << 12;
+    assert!(matches!(refused(&much), Illegal::SharedMemory { .. }));
+}
+
 /// Columns of narrow elements have more rows at a time in fewer units. So many columns that each
 /// has few units otherwise have larger cubes, which take fewer chunks.
 #[test]
@@ -112,8 +154,12 @@ fn columns_have_few_chunks() {
         (ElementType::F16, &[4096, 16384], 0, 16, 8, 16),
         (BF16, &[16384, 4096], 0, 64, 4, 16),
         (BF16, &[64, 1024, 1024], 1, 8, 8, 16),
-        (F32, &[8192, 8192], 0, 32, 8, 4),
-        (F32, &[64, 1024, 1024], 1, 32, 8, 8),
+        (F32, &[8192, 8192], 0, 32, 16, 4),
+        (F32, &[4096, 16384], 0, 16, 16, 4),
+        (F32, &[32768, 4096], 0, 64, 8, 4),
+        (F32, &[2000, 20000], 0, 32, 8, 8),
+        (F32, &[8192, 2048], 0, 128, 4, 4),
+        (F32, &[64, 1024, 1024], 1, 16, 16, 8),
     ] {
         let plan = plan(element, shape, axis);
         assert_eq!(plan.cubes_per_output, 1, "{shape:?}: {plan}");
@@ -136,9 +182,6 @@ fn columns_have_few_chunks() {
         OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
     assert_eq!(of(logarithms, &[F32]), (2, 16, 16, 16));
     assert_eq!(of(OperatorClass::new("max_with_index", 8).fields(2), &[F32]), (4, 8, 16, 8));
-    // Of one row, cubes that look back hold twice as many loads of narrow elements.
-    assert_eq!(plan(BF16, &[1 << 28], 0).access.loads_in_flight, 16);
-    assert_eq!(plan(F32, &[1 << 28], 0).access.loads_in_flight, 8);
 }
 
 /// Operators whose merges take long merge less if lanes have neighbouring loads: they exchange

@@ -192,8 +192,9 @@ fn problem_of<O: Checked>(case: &Case, element: ElementType) -> ScanProblem {
 }
 
 /// Plans of every kind for a problem: units alone, lanes of a plane, several planes, planes that
-/// several rows share, units through shared memory, several rows in a cube, several cubes for a row, which look back where the device
-/// lets them.
+/// several rows share, units through shared memory, several rows in a cube, and several cubes for a
+/// row. These look back where the device lets them, with chunks in registers, and with some of each
+/// chunk in shared memory.
 pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
     let chosen = choose_scan(problem, device).unwrap().plan;
     let plane = device.plane_size_min;
@@ -224,8 +225,15 @@ pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
         plan
     });
     let looking_back = planned.clone().map(|mut plan| {
-        plan.cubes_per_output = plan.chunks(problem).try_into().unwrap();
         plan.parts = ScanParts::LookBack;
+        plan
+    });
+    let in_shared = looking_back.clone().enumerate().map(|(nth, mut plan)| {
+        plan.in_shared = (1 + nth % 2) * plan.access.loads_in_flight;
+        plan
+    });
+    let looking_back = looking_back.chain(in_shared).map(|mut plan| {
+        plan.cubes_per_output = plan.chunks(problem).try_into().unwrap();
         plan
     });
     let all = planned.chain(looking_back);
@@ -829,11 +837,12 @@ pub(crate) fn look_back(client: &Client) {
     let device = capable_device(client);
     let plane = device.plane_size_max;
     let promised = device.forward_progress && device.wide_atomics;
-    for (shape, axis, levels) in [
-        ([3, 20_000], 1, 1),
-        ([3, 90_001], 1, 2),
-        ([70_000, 12], 0, 2),
-        ([1, 256 * 256 * 32 + 77], 1, 3),
+    for (shape, axis, levels, in_shared) in [
+        ([3, 20_000], 1, 1, 0),
+        ([3, 20_000], 1, 1, 8),
+        ([3, 90_001], 1, 2, 0),
+        ([70_000, 12], 0, 2, 0),
+        ([1, 256 * 256 * 32 + 77], 1, 3, 0),
     ] {
         let case = Case::contiguous(&shape, &[axis]);
         let problem = problem_of::<Sum>(&case, ElementType::I32);
@@ -846,6 +855,11 @@ pub(crate) fn look_back(client: &Client) {
         (plan.units_per_output, plan.outputs_per_cube) =
             if axis == 1 { (plane, 1) } else { (16, 8) };
         plan.combine = Combine::Shared;
+        plan.in_shared = in_shared;
+        if in_shared > 0 {
+            plan.units_per_output = 2 * plane;
+            plan.combine = Combine::Plane { lanes: plane };
+        }
         plan.cubes_per_output = plan.chunks(&problem).try_into().unwrap();
         plan.parts = ScanParts::LookBack;
         if !promised {

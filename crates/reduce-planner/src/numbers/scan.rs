@@ -73,6 +73,21 @@ pub struct ScanTuning {
     pub look_back_units_across: u32,
     /// Elements that a unit of such a cube has in its registers.
     pub look_back_elements_across: u32,
+    /// Bytes that each unit of a cube that looks back along a row keeps in shared memory, besides
+    /// those in its registers. A sum of 2²⁸ f32 took 595 us on one H200 with 8 loads of 16 bytes in
+    /// registers, 554 with 4 and 8 in shared memory, 597 with 4 and 4, and 648 with 8 and 8, which
+    /// took 100 registers. Of f64, 687 and 590; maxima of 2²⁶ with their positions, 355 and 293. A
+    /// sum of 2²⁸ bf16 took 286 in registers alone, and 324 so; one of f32 16 × 4,194,305 along axis 1, whose rows
+    /// begin inside vectors, 154 and 176.
+    #[cfg_attr(feature = "serde", serde(default = "look_back_shared_bytes"))]
+    pub look_back_shared_bytes: u32,
+    /// Loads that these units have in registers.
+    #[cfg_attr(feature = "serde", serde(default = "look_back_loads_beside_shared"))]
+    pub look_back_loads_beside_shared: u32,
+    /// Fewest cubes for each multiprocessor whose units keep some there. A sum of 2²⁴ f32, which has
+    /// 11, took 46 us in registers alone.
+    #[cfg_attr(feature = "serde", serde(default = "look_back_shared_cubes"))]
+    pub look_back_shared_cubes: u32,
     /// Fewest cubes that look back for each multiprocessor, unless chunks were of one load.
     pub look_back_cubes: u32,
     /// Fewest vectors of a row that begins and ends inside vectors. The lanes that have its ends
@@ -100,11 +115,12 @@ rules!(ScanTuning {
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
         look_back_loads, look_back_narrow_loads, look_back_units_across,
-        look_back_elements_across, cube_narrow_loads_across, many_units_per_cube_across,
+        look_back_elements_across, look_back_shared_bytes, look_back_loads_beside_shared,
+        cube_narrow_loads_across, many_units_per_cube_across,
         many_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
-        units_per_multiprocessor_across, many_cubes_across, look_back_cubes, plane_exchange_ns,
-        shared_exchange_ns, peeled_row_vectors, reference_rows;
+        units_per_multiprocessor_across, many_cubes_across, look_back_cubes,
+        look_back_shared_cubes, plane_exchange_ns, shared_exchange_ns, peeled_row_vectors, reference_rows;
 });
 
 impl ScanTuning {
@@ -133,6 +149,9 @@ impl ScanTuning {
             look_back_narrow_loads: look_back_narrow_loads(),
             look_back_units_across: 256,
             look_back_elements_across: 64,
+            look_back_shared_bytes: look_back_shared_bytes(),
+            look_back_loads_beside_shared: look_back_loads_beside_shared(),
+            look_back_shared_cubes: look_back_shared_cubes(),
             look_back_cubes: 2,
             peeled_row_vectors: 64,
             units_per_multiprocessor: 1024,
@@ -167,5 +186,20 @@ const fn many_loads_across() -> u32 {
 
 /// The value of a tuning that was written before there was this field.
 const fn look_back_narrow_loads() -> u32 {
+    16
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn look_back_shared_bytes() -> u32 {
+    128
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn look_back_loads_beside_shared() -> u32 {
+    4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn look_back_shared_cubes() -> u32 {
     16
 }

@@ -359,13 +359,7 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
     let loads = row_loads(access, problem);
     let tiles = access.output_tiles(problem.problem()).max(1);
     let multiprocessors = u64::from(device.multiprocessors);
-    let load_bytes = access.vector * problem.problem().input().bytes();
-    // Narrower cubes are more, and half a line of the cache still is a whole transfer.
-    let device_lines = multiprocessors * device.tuning.line_bytes as u64;
-    let bytes = match tiles * load_bytes as u64 <= device_lines {
-        true => device.tuning.line_bytes / 2,
-        false => device.tuning.line_bytes,
-    };
+    let bytes = bytes_side_by_side(problem, access, device);
     let side_by_side = side_by_side(problem, access, bytes);
     let many = tiles / side_by_side >= multiprocessors * u64::from(tuning.many_cubes_across);
     // Columns that fill the device have fewer units each, which learn less from each other.
@@ -391,6 +385,36 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
     let access = with_loads(access, loads, most);
     across(problem, access, bytes, wanted, tuning.units_per_cube_across, device)
 }
+
+/// Bytes of neighbouring columns that a cube has.
+fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) -> usize {
+    let (of_row, line) = (problem.problem(), device.tuning.line_bytes);
+    let (element, multiprocessors) = (of_row.input().bytes(), device.multiprocessors as usize);
+    let tiles = access.output_tiles(of_row) as usize;
+    let bytes = tiles.saturating_mul(access.vector * element);
+    let is_light = of_row.operator().fields == 1 && !has_long_functions(problem);
+    if is_narrow(problem) || !is_light {
+        // Narrower cubes are more, and half a line of the cache still is a whole transfer.
+        return if bytes <= multiprocessors.saturating_mul(line) { line / 2 } else { line };
+    }
+    let fills_device = |width: usize| bytes / width >= multiprocessors * MOSTLY_BUSY / 100;
+    let row_bytes = access.inner_len(of_row) * element;
+    let wide = 2 * line;
+    if fills_device(wide) && row_bytes.is_multiple_of(wide) {
+        wide
+    } else if fills_device(line) {
+        line
+    } else {
+        line / 2
+    }
+}
+
+/// Percent of the multiprocessors for which there are cubes of columns. On one H200, a running sum
+/// of f32 32,768 × 4096 along axis 0 took 289 us in 128 cubes whose segments have 128 bytes, and
+/// 340 in 256 of 64 bytes; of 8192 × 8192, 139 in 128 of 256 bytes, and 141 in 256 of 128; of 4096
+/// × 16,384, 136 and 153; of 64 × 1024 × 1024 along axis 1, 138 and 140. A trial in CUDA C++ that
+/// copies 8192 × 8192 in these segments took 134.5 and 141.
+const MOSTLY_BUSY: usize = 90;
 
 /// Vectors of columns that have so many bytes side by side, a power of two.
 fn side_by_side(problem: &ScanProblem, access: Access, bytes: usize) -> u64 {
@@ -493,8 +517,9 @@ fn split(problem: &ScanProblem, access: Access, device: &Device) -> Result<ScanP
     Ok(ScanPlan { cubes_per_output: parts, ..plan })
 }
 
-/// Cubes that look back, if they may: each has a chunk. The larger chunks are, the fewer wait for
-/// each other, so units hold as many elements as their registers do.
+/// Cubes that look back, if they may: each has a chunk, which it keeps while it waits. The more all
+/// cubes together keep, the more is on its way meanwhile, so units keep as many elements as their
+/// registers hold, and others in shared memory.
 fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Option<ScanPlan> {
     let tuning = device.tuning.scan;
     let loads = row_loads(access, problem);
@@ -529,6 +554,7 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
         parts: ScanParts::LookBack,
         ..plan
     };
+    keep_in_shared(&mut plan, problem, device);
     // A few large chunks would leave multiprocessors idle.
     let wanted = u64::from(device.multiprocessors) * u64::from(tuning.look_back_cubes);
     while plan.access.loads_in_flight > 1 && plan.cubes(problem) < wanted {
@@ -537,6 +563,28 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
     }
     fit_shared(&mut plan, problem, device).ok()?;
     plan.looks_back().then_some(plan)
+}
+
+/// Has the units of cubes that look back keep loads in shared memory, where there are so many chunks
+/// that multiprocessors have several cubes all the time.
+fn keep_in_shared(plan: &mut ScanPlan, problem: &ScanProblem, device: &Device) {
+    let tuning = device.tuning.scan;
+    // Each turn has its elements converted again, and the ends of its rows taken one by one again,
+    // which takes longer than waiting does.
+    if is_narrow(problem) || has_long_functions(problem) || plan.access.peeled {
+        return;
+    }
+    let in_flight =
+        (tuning.look_back_loads_beside_shared as usize).min(plan.access.loads_in_flight);
+    let load_bytes = plan.access.vector * problem.problem().input().bytes();
+    let kept = tuning.look_back_shared_bytes as usize / load_bytes.max(1);
+    let access = plan.access.with_loads_in_flight(in_flight);
+    let mut larger = ScanPlan { access, in_shared: kept / in_flight * in_flight, ..*plan };
+    larger.cubes_per_output = each_chunk_a_cube(&larger, problem);
+    let wanted = u64::from(device.multiprocessors) * u64::from(tuning.look_back_shared_cubes);
+    if larger.cubes(problem) >= wanted && larger.obeys_rules(problem, device).is_ok() {
+        *plan = larger;
+    }
 }
 
 /// Cubes for an output of which each has one chunk.

@@ -63,6 +63,10 @@ pub struct ScanPlan {
     /// How several of them learn what lies before their parts.
     #[cfg_attr(feature = "serde", serde(default))]
     pub parts: ScanParts,
+    /// Loads of a chunk that each unit of a cube that looks back along rows keeps in shared memory
+    /// while it waits, besides those in flight, which it keeps in registers: a multiple of these.
+    #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "is_zero"))]
+    pub in_shared: usize,
     /// What the bits of results may depend on.
     #[cfg_attr(feature = "serde", serde(default, skip_serializing_if = "Numerics::is_default"))]
     pub numerics: Numerics,
@@ -103,6 +107,7 @@ impl ScanPlan {
             combine,
             cubes_per_output: 1,
             parts: ScanParts::TwoLaunches,
+            in_shared: 0,
             numerics: problem.problem().numerics(),
         }
     }
@@ -223,10 +228,15 @@ impl ScanPlan {
         }
     }
 
+    /// Loads of a chunk that each unit has.
+    const fn loads_per_unit(&self) -> usize {
+        self.access.loads_in_flight.saturating_add(self.in_shared)
+    }
+
     /// Loads of a chunk of an output.
     #[must_use]
     pub const fn loads_per_chunk(&self) -> u64 {
-        (self.units_per_output as u64).saturating_mul(self.access.loads_in_flight as u64)
+        (self.units_per_output as u64).saturating_mul(self.loads_per_unit() as u64)
     }
 
     /// Chunks of an output's row.
@@ -315,11 +325,14 @@ impl ScanPlan {
             }
             false => 0,
         };
+        let vector = self.access.vector.saturating_mul(problem.problem().input().bytes());
+        let kept = (self.units_per_cube() as usize).saturating_mul(self.in_shared);
         records
             .saturating_mul(outputs)
             .saturating_mul(accumulator)
             .saturating_add(looking_back)
             .saturating_add(transposed)
+            .saturating_add(kept.saturating_mul(vector))
     }
 
     /// Checks that the plan computes `problem` correctly on `device`. Plans from [`choose_scan`]
@@ -384,6 +397,10 @@ impl ScanPlan {
         if cubes == 0 {
             return Err(Illegal::NoCubes);
         }
+        if !self.may_keep(problem) {
+            let (in_shared, in_flight) = (self.in_shared, access.loads_in_flight);
+            return Err(Illegal::ScanInShared { in_shared, in_flight });
+        }
         let (found, expected) = (self.numerics, of_row.numerics());
         if found < expected || found.is_reproducible() != expected.is_reproducible() {
             return Err(Illegal::Numerics { found, expected });
@@ -415,6 +432,17 @@ impl ScanPlan {
         };
         fits_bindings(tensors + earlier + fields, device)?;
         fits_grid(self.cubes(problem), false, device)
+    }
+
+    /// Whether units may keep these loads in shared memory.
+    pub(super) fn may_keep(&self, problem: &ScanProblem) -> bool {
+        let in_planes = matches!(self.combine, Combine::Plane { .. });
+        self.in_shared == 0
+            || (self.looks_back()
+                && self.in_shared.is_multiple_of(self.access.loads_in_flight.max(1))
+                && in_planes
+                && self.access.direction == Direction::Along
+                && !self.transposes(problem))
     }
 
     /// Cubes may wait for parts that others have begun before theirs: however many there are, those
@@ -457,7 +485,7 @@ impl ScanPlan {
         let Access { direction, vector, peeled, loads_in_flight, .. } = self.access;
         let vector = if direction == Direction::Along { vector } else { 1 };
         let of_units = (self.units_per_output, self.combine, self.cubes_per_output, self.parts);
-        (direction, vector, peeled, loads_in_flight, of_units)
+        (direction, vector, peeled, loads_in_flight, self.in_shared, of_units)
     }
 }
 
@@ -491,6 +519,11 @@ pub(super) fn may_peel(problem: &ScanProblem, direction: Direction) -> bool {
         && !of_row.numerics().is_batch_invariant()
 }
 
+#[cfg(feature = "serde")]
+fn is_zero(&loads: &usize) -> bool {
+    loads == 0
+}
+
 /// Checks that a device has what the problem needs, whatever the plan.
 pub(super) fn check_device(problem: &ScanProblem, device: &Device) -> Result<(), PlanError> {
     problem.check_numerics()?;
@@ -518,6 +551,9 @@ impl fmt::Display for ScanPlan {
             Combine::Shared => f.write_str(" through shared memory")?,
         }
         write!(f, ", {outputs} {output}{} per cube; {access}", plural(*outputs))?;
+        if self.in_shared > 0 {
+            write!(f, ", {} more in shared memory", self.in_shared)?;
+        }
         self.numerics.write_unusual(f, "; ")
     }
 }

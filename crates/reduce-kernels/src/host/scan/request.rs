@@ -220,6 +220,7 @@ impl Task for ScanRequest<'_> {
                 continues: self.earlier.is_some(),
                 ahead: plan.loads_ahead(problem),
                 transposes: plan.transposes(problem),
+                in_shared: plan.in_shared,
             },
             grid,
             address: if wide { AddressType::U64 } else { AddressType::U32 },

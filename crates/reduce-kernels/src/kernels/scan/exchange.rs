@@ -221,7 +221,7 @@ fn alone<N: Width>(totals: &Sequence<Accumulator<N>>, reducer: &Reducer<'_>) -> 
 
 /// The lanes of one plane, or of a part of it, have a row, or neighbouring loads of one.
 #[cube]
-fn in_plane<N: Width>(
+pub(super) fn in_plane<N: Width>(
     totals: &Sequence<Accumulator<N>>,
     lane: u32,
     share: &Share<'_>,

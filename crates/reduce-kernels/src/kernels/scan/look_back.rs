@@ -21,14 +21,15 @@ use reduce_planner::Direction;
 use super::{
     Chunk, Cuts, Part, ScanSpec,
     earlier::{Earlier, elements_before_row, with_earlier},
-    exchange::{Exchange, Learned},
+    exchange::Exchange,
     results::store_results,
     totals,
     transpose::Transposition,
+    turns::Turns,
 };
 use crate::{
     kernels::{
-        args::{InputArrays, KernelTypes, ResultArrays, input_of, output_of},
+        args::{InputArrays, KernelTypes, Output, ResultArrays, input_of, output_of},
         combine::combine_plane,
         geometry::{Companion, Geometry},
         partials::{Published, Ranges, merging_team, nth_to_begin, outputs_per_tile},
@@ -81,29 +82,45 @@ pub(crate) fn scan_looking_back(
         parts: cuts.cubes,
         groups,
     };
+    let words = &*published;
     match comptime![access.direction] {
         Direction::Along => {
-            let loads = part.issue(cube);
-            let exchange = Exchange::<Single>::new(spec, &reducer);
-            let transposition = Transposition::new(spec, &reducer);
-            let totals = totals::<Single>(&loads, &transposition, cube, &part, &reducer);
-            let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
-            let before = tree.look_back::<Single>(&*published, &learned, &part, &reducer);
-            let before = with_earlier::<Single>(earlier, before, &share, spec, &reducer);
-            let chunk = Chunk::<Single> { number: cube, before, loads, transposition };
-            store_results(&mut results, output, &chunk, &learned, &part, &reducer);
+            scan_chunk::<Single>(&mut results, output, words, &tree, earlier, &part, &reducer);
         }
         Direction::Across => {
-            let loads = part.issue(cube);
-            let exchange = Exchange::<Wide>::new(spec, &reducer);
-            let transposition = Transposition::new(spec, &reducer);
-            let totals = totals::<Wide>(&loads, &transposition, cube, &part, &reducer);
-            let learned = exchange.through(&totals, 0u32.runtime(), &share, &reducer);
-            let before = tree.look_back::<Wide>(&*published, &learned, &part, &reducer);
-            let before = with_earlier::<Wide>(earlier, before, &share, spec, &reducer);
-            let chunk = Chunk::<Wide> { number: cube, before, loads, transposition };
-            store_results(&mut results, output, &chunk, &learned, &part, &reducer);
+            scan_chunk::<Wide>(&mut results, output, words, &tree, earlier, &part, &reducer);
         }
+    }
+}
+
+/// Scans the chunk that a cube has. Every unit of the cube must get here.
+#[cube]
+fn scan_chunk<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    words: &[Atomic<u64>],
+    tree: &PublishedTree,
+    earlier: &Earlier,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) {
+    let spec = comptime![part.spec];
+    let number = part.cube;
+    let exchange = Exchange::<N>::new(spec, reducer);
+    let transposition = Transposition::new(spec, reducer);
+    if comptime![spec.turns() > 1] {
+        let turns = Turns::<N>::of_chunk(number, part, &exchange, transposition, reducer);
+        let before = tree.look_back::<N>(words, turns.total, part, reducer);
+        let before = with_earlier::<N>(earlier, before, part.share, spec, reducer);
+        turns.store_results(results, output, before, part, reducer);
+    } else {
+        let loads = part.issue(number);
+        let totals = totals::<N>(&loads, &transposition, number, part, reducer);
+        let learned = exchange.through(&totals, 0u32.runtime(), part.share, reducer);
+        let before = tree.look_back::<N>(words, learned.total, part, reducer);
+        let before = with_earlier::<N>(earlier, before, part.share, spec, reducer);
+        let chunk = Chunk::<N> { number, before, loads, transposition };
+        store_results(results, output, &chunk, &learned, part, reducer);
     }
 }
 
@@ -155,7 +172,7 @@ impl PublishedTree {
     fn look_back<N: Width>(
         &self,
         words: &[Atomic<u64>],
-        learned: &Learned<N>,
+        total: Accumulator<N>,
         part: &Part<'_>,
         reducer: &Reducer<'_>,
     ) -> Accumulator<N> {
@@ -163,7 +180,7 @@ impl PublishedTree {
         let outputs = comptime![published.outputs];
         let looked_back = comptime![self.groups.each as usize];
         let (place, number) = (part.share.place, part.cube);
-        published.publish_tile::<N>(words, number, learned.total, place);
+        published.publish_tile::<N>(words, number, total, place);
         let merging = reducer.with_team(comptime![merging_team(reducer.team, outputs)]);
         let first = place.tile as usize * N::value().comptime();
         let in_group = number % looked_back;
@@ -177,7 +194,7 @@ impl PublishedTree {
             let mut before = reducer.identity::<N>();
             // All units of the cube take the same branch.
             if ends_group {
-                before = self.behind_group::<N>(words, learned.total, part, &merging);
+                before = self.behind_group::<N>(words, total, part, &merging);
             }
             // Groups and parts are merged together: a second round would cost all cubes another
             // trip to memory and a barrier.

@@ -20,6 +20,7 @@ mod look_back;
 mod parts;
 mod results;
 mod transpose;
+mod turns;
 
 use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
@@ -74,9 +75,28 @@ pub(crate) struct ScanSpec {
     pub(crate) ahead: bool,
     /// Whether the lanes of a plane exchange elements, so that each has neighbouring loads.
     pub(crate) transposes: bool,
+    /// Loads of a chunk that each unit keeps in shared memory, a multiple of those in flight.
+    pub(crate) in_shared: usize,
 }
 
-hash_at_once!(ScanSpec { access, team, exclusive, reverse, split, continues, ahead, transposes });
+hash_at_once!(ScanSpec {
+    access,
+    team,
+    exclusive,
+    reverse,
+    split,
+    continues,
+    ahead,
+    transposes,
+    in_shared
+});
+
+impl ScanSpec {
+    /// Turns in which units take the loads of a chunk, as many as are in flight at a time.
+    fn turns(self) -> usize {
+        1 + self.in_shared / self.access.loads_in_flight
+    }
+}
 
 /// How rows are cut into parts.
 #[derive(CubeType, CubeLaunch, Clone, Copy)]
@@ -122,22 +142,29 @@ impl<'a> Part<'a> {
         Part::<'a> { share, cube, first, end, before, edges, spec }
     }
 
-    /// The number of load `k` of this unit in a chunk.
-    fn number(&self, chunk: usize, #[comptime] k: usize) -> usize {
+    /// The number of a turn of a chunk. Where chunks have one turn each, it is that of the chunk.
+    fn turn(&self, chunk: usize, nth: usize) -> usize {
+        chunk * comptime![self.spec.turns()] + nth
+    }
+
+    /// The number of load `k` of this unit in a turn.
+    fn number(&self, turn: usize, #[comptime] k: usize) -> usize {
         let loads = comptime![self.spec.access.loads_in_flight];
         let units = comptime![self.spec.team.units_per_tile as usize];
         let member = self.share.place.member as usize;
+        let turns = comptime![self.spec.turns()];
+        let (chunk, nth) = (turn / turns, turn % turns);
         match comptime![self.spec.access.direction] {
             // Neighbouring units read neighbouring vectors. Those of a plane follow each other.
             Direction::Along => {
                 let lanes = comptime![self.spec.team.neighbours() as usize];
                 let planes = comptime![units / lanes];
                 let (plane, lane) = (member / lanes, member % lanes);
-                ((chunk * planes + plane) * loads + k) * lanes + lane
+                (((chunk * planes + plane) * turns + nth) * loads + k) * lanes + lane
             }
             // Neighbouring units read neighbouring columns, and each has neighbouring elements of
             // its own.
-            Direction::Across => (chunk * units + member) * loads + k,
+            Direction::Across => ((chunk * units + member) * turns + nth) * loads + k,
         }
     }
 
@@ -320,9 +347,10 @@ pub(crate) fn reduce_parts(
     }
 }
 
-/// A chunk that is scanned.
+/// A chunk that is scanned, or a turn of one.
 #[derive(CubeType)]
 struct Chunk<N: Width> {
+    /// The number of the turn.
     number: usize,
     /// What lies before it.
     before: Accumulator<N>,
