@@ -261,6 +261,19 @@ fn many_fields_are_merged_by_few_units() {
     assert_eq!((columns(ElementType::F32).vector, columns(ElementType::BF16).vector), (2, 4));
 }
 
+/// A unit that merges the partials of a split reads all fields of an accumulator together.
+#[test]
+fn fields_of_partials_are_read_together() {
+    let (device, rows) = (Device::h200(), [248_007, 751]);
+    let norm = OperatorClass::new("norm_l2", 12).fields(3).blockwise().in_passes(8);
+    let columns = |class| problem_in(ElementType::BF16, class, &rows, 0);
+    let (norm, sum) = (columns(norm), columns(SUM));
+    let chosen = choose(&norm, &device).unwrap().plan;
+    assert_eq!(chosen.schedule, split(44, 8, 64, Combine::Shared));
+    let merging = |problem: &Problem| chosen.estimate(problem, &device).merge_ns;
+    assert_eq!(merging(&norm), merging(&sum));
+}
+
 /// Columns of many fields whose rows begin inside lines of the cache are read in wider vectors by
 /// as many cubes as reside together, if that is several for each output. Wide ones leave no place
 /// for two, and narrow ones take few segments of each row.

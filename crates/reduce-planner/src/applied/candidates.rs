@@ -22,6 +22,12 @@ use crate::{
 /// published and read.
 const PASSES_OF_CUBES: f64 = 3.0;
 
+/// Nanoseconds in which a unit of such a cube reads and merges one word of 32 bits of a partial.
+/// All cubes of a tile merge at once. It is what the profile of the H200 had for each word of a
+/// split too, where it is less (`Profile::merge_ns`): with that, standardize of bf16 2048 × 4096
+/// along axis 0 would be held by 16 cubes for each tile.
+const SHARED_WORD_NS: f64 = 322.0;
+
 /// By how much each operand along rows lowers the rate where rows lie in shared memory.
 /// Normalisations with a weight and a bias took 1.4 to 2.1 times as long on one H200 as estimated
 /// without, and in two launches 1.0 to 1.3 times; rms_norm with a weight 1.2 to 1.3 times.
@@ -696,7 +702,7 @@ impl<'a> Search<'a> {
         let partials = f64::from(cubes) * f64::from(plan.schedule.outputs_per_cube()) * words;
         let each = partials / f64::from(plan.schedule.units_per_cube().max(1));
         let passes_ns = PASSES_OF_CUBES * profile.latency_ns as f64;
-        passes_ns + profile.publish_ns as f64 + each * profile.merge_ns as f64
+        passes_ns + profile.publish_ns as f64 + each * SHARED_WORD_NS
     }
 
     /// What a plan should take. Memory is the limit, unless tiles are too few for all
