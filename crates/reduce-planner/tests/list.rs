@@ -40,6 +40,10 @@ fn cubes_reside_together() {
     assert_eq!(cubes(ElementType::F32, 30, 1024), 960);
     assert_eq!(cubes(ElementType::BF16, 30, 1024), 1920);
     assert_eq!(cubes(ElementType::F32, 45, 1024), 2880);
+    // Half of them would not reside together either.
+    assert_eq!(cubes(ElementType::BF16, 70, 1024), 4480);
+    // Each of 36 tensors has 65 cubes, the last of which has few loads.
+    assert_eq!(cubes(ElementType::BF16, 36, 1025), 1188);
 }
 
 /// The shapes of the gradients of four layers of a Llama of 8 billion parameters.

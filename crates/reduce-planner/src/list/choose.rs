@@ -170,19 +170,25 @@ pub(super) fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) 
 /// would begin when the first have ended.
 ///
 /// On one H200, any_non_finite of 36 tensors of bf16, 168 million elements, took 96.5 us in 1292
-/// cubes of 128 units, of which 2112 reside, and 108 in 2572; of 108 tensors of f32, 126 million
-/// elements, 170 in 996 cubes of 256, of which 1056 reside, and 193 in 1956; of 18, 101 million,
-/// 101 in 774 and 106 in 1542. Where there are more waves, fewer cubes are no faster: 234 in 1464
-/// of 256 and 235 in 2904, 748 in 6156 and 731 in 12,300.
+/// cubes of 128 units, of which 2112 reside, and 108 in 2572; norm_l2 of 108 tensors of bf16, 151
+/// million elements, 87.1 in 1188 and 103 in 2340; any_non_finite of 108 tensors of f32, 126 million
+/// elements, 170 in 996 cubes of 256, of which 1056 reside, and 193 in 1956; of 18, 101 million, 101
+/// in 774 and 106 in 1542.
+///
+/// Where half of the cubes do not reside together either, they are no faster: any_non_finite of 72
+/// tensors of bf16, 336 million elements, took 202 us in 5144 cubes of 128 units and 225 in 2584,
+/// sums of 36 tensors of f32, 168 million, 174 in 2572 of 256 and 181 in 1292, and their norm 187
+/// and 185. Others took 234 in 1464 of 256 and 235 in 2904, 748 in 6156 and 731 in 12,300.
 fn in_one_wave(each: u64, groups: &[Group], units: u32, device: &Device) -> u64 {
     let loads = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads);
     let of_cube = each.saturating_mul(u64::from(units)).max(1);
-    let cubes = loads.fold(0u64, |sum, loads| sum.saturating_add(loads)) / of_cube;
+    // Each tensor has cubes of its own, the last of which has fewer loads.
+    let cubes = loads.fold(0u64, |sum, loads| sum.saturating_add(loads.div_ceil(of_cube)));
     let of_multiprocessor = device.units_per_multiprocessor / units.max(1);
     let of_multiprocessor = of_multiprocessor.min(device.cubes_per_multiprocessor).max(1);
-    let resident = cubes_wanted(device, of_multiprocessor);
-    let tenths = cubes.saturating_mul(10) / resident.max(1);
-    if (11..25).contains(&tenths) { each.saturating_mul(2) } else { each }
+    let resident = cubes_wanted(device, of_multiprocessor).max(1);
+    let is_more = cubes.saturating_mul(10) / resident >= 11;
+    if is_more && cubes <= 2 * resident { each.saturating_mul(2) } else { each }
 }
 
 /// The launches of all groups, each of which may bind so many buffers of tensors.
