@@ -156,6 +156,38 @@ fn narrow_results_have_few_units() {
     }
 }
 
+/// Long rows beside a weight have twice as many cubes, which leave cache for the weight, but not
+/// where results are narrower than the elements.
+#[test]
+fn narrow_results_have_few_cubes() {
+    const SCALES: OperatorClass = OperatorClass::new("scales", 8).fields(2);
+    let cubes = |rows: usize, len: usize, result: ElementType| {
+        let (element, shape, strides) = (ElementType::BF16, [rows, len], [len, 1]);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let second = SecondSpec { element, strides: &[0, 1], alignment: 256 };
+        let (second, companions) = (Some(&second), [&[1, 0][..], &[0, 1]]);
+        let applied = AppliedSpec {
+            element: result,
+            strides: None,
+            second,
+            companions: &companions,
+            further: &[],
+        };
+        let applied = AppliedProblem::new(SCALES, &input, Some(&[1]), &applied).unwrap();
+        let results = OutputSpec { elements: &[ElementType::F32; 2], strides: None };
+        let axes = Some(&[1][..]);
+        let reduction = Problem::with_inputs(SCALES, &input, second, None, axes, &results).unwrap();
+        let device = Device::h200();
+        let plan = force_applied(AppliedKind::HeldByCubes, &applied, &reduction, &device).unwrap();
+        let AppliedPlan::Held { cubes_per_output, .. } = plan else { panic!("{plan}") };
+        cubes_per_output
+    };
+    for (rows, len, narrow) in [(833, 131_072, 8), (92, 524_288, 32)] {
+        assert_eq!(cubes(rows, len, ElementType::F8E4M3), narrow, "{rows} {len}");
+        assert_eq!(cubes(rows, len, ElementType::BF16), 2 * narrow, "{rows} {len}");
+    }
+}
+
 /// Lanes of a plane have two loads of a short row each, or up to five narrow ones. Of whole
 /// vectors, two lanes read a sector of memory. Fewer lanes have three, where fewer places stay
 /// empty.

@@ -569,9 +569,14 @@ impl<'a> Search<'a> {
         let blocks = self.access.output_tiles(problem).div_ceil(outputs_per_cube.into()).max(1);
         // Operands along rows come from the cache, which is one memory with the shared one:
         // rms_norm with a weight of bf16 8192 × 128256 took 1557 us in 8 cubes a row, and 1394 in
-        // 16.
+        // 16. Where results are narrower than the elements, instructions bound the time, and fewer
+        // cubes execute fewer of them: rows with a weight to fp8 took, of bf16 833 × 131,072, 153 us
+        // in 8 cubes a row and 166 in 16, of f16 648 × 131,072 119 and 128, of 688 × 131,072 129
+        // and 134, of bf16 92 × 524,288 75 in 32 cubes and 85 in 64.
+        let is_narrow = self.applied.output().bytes() < problem.input().bytes();
         let each_beside_operands = match self.operands_along() {
             0 => most_each,
+            _ if is_narrow => most_each,
             _ => most_each.min(2 * in_flight),
         };
         let cubes = (cubes_wanted(device, tuning.by_cubes_per_multiprocessor) / blocks)
