@@ -383,6 +383,23 @@ fn narrow_columns_are_held_by_small_cubes() {
     assert_eq!(plan(ElementType::BF16, &[128, 650_160], &[0]), columns(8, 16));
 }
 
+/// Columns that make few cubes are read again in half a segment, and in a whole one otherwise.
+#[test]
+fn few_columns_have_more_cubes() {
+    let tiles = |element, shape: &[usize]| {
+        let (applied, reduction) = stated(element, shape, &[0], &[]);
+        let device = Device::h200();
+        let plan = force_applied(AppliedKind::ReadAgain, &applied, &reduction, &device).unwrap();
+        let AppliedPlan::ReadAgain(plan) = plan else { panic!("{plan}") };
+        plan.schedule.outputs_per_cube()
+    };
+    use ElementType::{BF16, F32};
+    assert_eq!(tiles(BF16, &[2048, 4096]), 8);
+    assert_eq!(tiles(BF16, &[2048, 16_384]), 16);
+    assert_eq!(tiles(F32, &[2048, 856]), 4);
+    assert_eq!(tiles(F32, &[2048, 8192]), 8);
+}
+
 /// Dimensions merge only where they follow each other in the input, in the output and in all
 /// companions.
 #[test]

@@ -597,10 +597,18 @@ impl<'a> Search<'a> {
         Ok(AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes as u32 })
     }
 
-    /// Large cubes: fewer tiles are under way, and more of them in the cache.
+    /// Large cubes: fewer tiles are under way, and more of them in the cache. Columns that make too
+    /// few cubes for all multiprocessors are read in half a segment by twice as many.
+    ///
+    /// On one H200, standardize of bf16 2048 × 4096 along axis 0 took 25.1 us in 64 cubes of 16 × 16
+    /// units, and 18.8 in 128 of 32 × 8; l2_normalize of f32 1448 × 856 took 16.1 in 54 cubes of 128
+    /// × 4 units, and 21.4 where cubes share their tiles.
     fn read_again(&self) -> Plan {
         let (device, tuning, loads) = (self.device, self.tuning, self.loads());
-        let tiles = self.adjacent_tiles();
+        let segment = self.adjacent_tiles();
+        let cubes = self.access.output_tiles(self.applied.problem()).div_ceil(segment.into());
+        let is_few = !self.is_along() && cubes < device.multiprocessors.into();
+        let tiles = if is_few { (segment / 2).max(1) } else { segment };
         let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
         let in_flight = loads_of(tuning.read_again_bytes_in_flight, self.load_bytes()) as u64;
         let in_flight = in_flight.min(loads.next_power_of_two());
