@@ -292,6 +292,9 @@ fn long_rows_are_held_by_several_cubes() {
     assert_eq!(f32_rows, by_cubes(along(4, 5).with_peeled(true), 10, 7));
     let bf16_rows = plan(ElementType::BF16, &[8192, 128_256], &[1]);
     assert_eq!(bf16_rows, by_cubes(along(8, 4), 12, 8));
+    // They wait for each other, which takes longer than they save where rows are few and short.
+    let kind = |len: usize| plan(ElementType::F16, &[56, len], &[1]).kind();
+    assert_eq!((kind(1 << 16), kind(1 << 17)), (AppliedKind::Held, AppliedKind::HeldByCubes));
 }
 
 /// Many fields of narrow elements are taken in two passes by a cube for itself. Across outputs, the
