@@ -313,6 +313,21 @@ fn no_units_are_idle() {
     }
 }
 
+/// The units of a plane execute the instructions of all narrow single elements in flight, whether
+/// they exist or not: short rows and columns have few in flight.
+#[test]
+fn short_rows_have_few_places() {
+    let flag = OperatorClass::new("any_non_finite", 4).blockwise();
+    let in_flight = |shape: &[usize], axis| {
+        let problem = problem_in(ElementType::BF16, flag, shape, axis);
+        let plan = choose(&problem, &Device::h200()).unwrap().plan;
+        assert_eq!((plan.schedule.units_per_output(), plan.access.vector), (1, 1), "{plan}");
+        plan.access.loads_in_flight
+    };
+    assert_eq!(in_flight(&[37_044_099, 11], 1), 11);
+    assert_eq!(in_flight(&[364 * 256, 9, 119], 1), 8);
+}
+
 /// Along rows, a unit has up to eight single elements of an output in flight, and up to sixteen
 /// narrow ones, as many as make full rounds. So it has eight across outputs of narrow elements with
 /// many fields, of which vectors have twice as many.
