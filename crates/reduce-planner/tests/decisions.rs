@@ -3,9 +3,9 @@
 //! compares all decisions of a large set with a file, and `plans.rs` tests plans whoever made them.
 
 use reduce_planner::{
-    Access, Candidate, Combine, Device, Direction, ElementCost, ElementType, InputSpec, Merge,
-    OperatorClass, OutputSpec, Plan, Planned, Problem, Reason, Refusal, Schedule, ScheduleKind,
-    SecondSpec, Tuning, choose, force, row_major_strides,
+    Access, Candidate, Choice, Combine, Device, Direction, ElementCost, ElementType, InputSpec,
+    Merge, OperatorClass, OutputSpec, Plan, Planned, Problem, Reason, Refusal, Schedule,
+    ScheduleKind, SecondSpec, Tuning, choose, force, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -272,6 +272,19 @@ fn fields_of_partials_are_read_together() {
     assert_eq!(chosen.schedule, split(44, 8, 64, Combine::Shared));
     let merging = |problem: &Problem| chosen.estimate(problem, &device).merge_ns;
     assert_eq!(merging(&norm), merging(&sum));
+}
+
+/// Units wait for many fields at the end of each round, so they have fewer rounds.
+#[test]
+fn many_fields_have_few_rounds() {
+    let of = |bytes: usize, fields: usize| {
+        let class = OperatorClass::new("any", bytes).fields(fields).blockwise();
+        let problem = problem_in(ElementType::F16, class, &[46_148_585], 0);
+        choose(&problem, &Device::h200()).unwrap()
+    };
+    assert_eq!(of(20, 5).plan.access.loads_in_flight, 8);
+    let rounds = |choice: &Choice| choice.estimate.rounds;
+    assert!(rounds(&of(20, 5)) < rounds(&of(12, 3)));
 }
 
 /// Columns of many fields whose rows begin inside lines of the cache are read in wider vectors by
