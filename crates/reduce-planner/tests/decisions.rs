@@ -411,6 +411,20 @@ fn rows_that_units_hold_are_taken_in_two_passes() {
     }
 }
 
+/// A norm scales each block of loads in one pass, so short rows of narrow elements are held for two.
+#[test]
+fn narrow_norms_of_short_rows_are_held() {
+    let norm = OperatorClass::new("norm_l2", 12).fields(3).blockwise().in_passes(8);
+    for (element, shape, schedule) in [
+        (ElementType::BF16, [360_168, 256], plane(8, 256)),
+        (ElementType::F16, [4_456_500, 16], unit(256)),
+    ] {
+        let plan = plan_in(element, norm, &shape, 1);
+        assert!(plan.access.in_passes, "{shape:?}: {plan}");
+        assert_eq!(plan.schedule, schedule, "{shape:?}");
+    }
+}
+
 /// Along the reduction, a unit that takes blocks has one accumulator for all components of its
 /// loads. It has registers for more loads, and lanes merge fewer accumulators.
 #[test]
