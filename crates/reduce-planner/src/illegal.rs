@@ -602,17 +602,15 @@ pub enum Illegal {
          bits may depend on where they begin"
     )]
     PeeledScan,
-    /// Units keep loads of a scan in shared memory only while their cube looks back along a row, as
-    /// many as are in flight at a time, and where the lanes of planes exchange totals.
+    /// Units keep loads of a scan in shared memory only while their cube looks back along a row, and
+    /// only where the lanes of planes tell each other totals and exchange no elements.
     #[error(
-        "{in_shared} loads of a scan in shared memory: only cubes that look back along rows keep \
-         some, a multiple of the {in_flight} in flight, where planes exchange totals alone"
+        "{in_shared} loads of a scan in shared memory, which only cubes keep that look back along \
+         rows, and whose planes exchange totals alone"
     )]
     ScanInShared {
         /// Loads of a unit in shared memory.
         in_shared: usize,
-        /// Loads in flight.
-        in_flight: usize,
     },
     /// The cubes of a row that look back form more levels of groups than kernels merge.
     #[error("{cubes} cubes that look back form {levels} levels of groups, of at most {most}")]

@@ -247,7 +247,8 @@ impl Profile {
     /// One NVIDIA H100 with HBM3 through CUDA.
     ///
     /// Fitted to the times of about 18 plans for each of 150 cases. The bandwidth and the time of a
-    /// launch are those that the program `calibrate` measured. The rules were not tuned there.
+    /// launch are those that the program `calibrate` measured. The rules were not tuned there, and
+    /// `merge_ns` was fitted when it counted for each word of an accumulator.
     #[must_use]
     pub fn h100() -> Self {
         Self {
@@ -347,7 +348,8 @@ impl Profile {
     /// Mesa's software Vulkan adapter on two processor cores.
     ///
     /// Fitted to the times of about 11 plans for each of 47 cases. The model is that of a GPU: its
-    /// estimates are off by 21 % there (median of the chosen plans).
+    /// estimates are off by 21 % there (median of the chosen plans). `merge_ns` was fitted when it
+    /// counted for each word of an accumulator.
     #[must_use]
     pub fn software_adapter() -> Self {
         Self {

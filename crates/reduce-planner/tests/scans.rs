@@ -133,11 +133,50 @@ fn chunks_are_kept_in_shared_memory() {
         }
     };
     let parts = |plan: &mut ScanPlan| plan.in_shared = 6;
-    assert_eq!(refused(&parts), Illegal::ScanInShared { in_shared: 6, in_flight: 4 });
+    assert_eq!(refused(&parts), Illegal::HeldInParts { in_shared: 6, in_flight: 4 });
+    let in_shared = Illegal::ScanInShared { in_shared: 8 };
     let alone = |plan: &mut ScanPlan| plan.parts = ScanParts::TwoLaunches;
-    assert_eq!(refused(&alone), Illegal::ScanInShared { in_shared: 8, in_flight: 4 });
+    assert_eq!(refused(&alone), in_shared);
+    let without_planes = |plan: &mut ScanPlan| plan.combine = Combine::Shared;
+    assert_eq!(refused(&without_planes), in_shared);
+    let mut exchanging = chosen(&long, &device);
+    exchanging.access = exchanging.access.with_loads_in_flight(2);
+    exchanging.in_shared = 2;
+    exchanging.cubes_per_output = exchanging.chunks(&long).try_into().unwrap();
+    let error = exchanging.check(&long, &device).unwrap_err();
+    let is_in_shared =
+        |error| matches!(error, PlanError::Unfit { reason: Illegal::ScanInShared { .. }, .. });
+    assert!(is_in_shared(error));
+    let columns = sums(&[1 << 20, 32], 0);
+    let mut across = chosen(&columns, &device);
+    across.access = across.access.with_loads_in_flight(2);
+    across.in_shared = 2;
+    across.cubes_per_output = across.chunks(&columns).try_into().unwrap();
+    assert!(is_in_shared(across.check(&columns, &device).unwrap_err()));
     let much = |plan: &mut ScanPlan| plan.in_shared = 1 << 12;
     assert!(matches!(refused(&much), Illegal::SharedMemory { .. }));
+}
+
+/// Multiprocessors with little shared memory would have fewer cubes, and keep less of their chunks.
+/// Loads that are shorter than the device's would take many rounds.
+#[test]
+fn chunks_stay_in_registers_where_these_hold_more() {
+    let in_shared = |kilobytes: usize, stride: usize| {
+        let mut device = Device::h200();
+        device.shared_memory_per_multiprocessor = kilobytes << 10;
+        let problem = strided(ElementType::F32, &[1 << 26], &[stride], &[0]);
+        chosen(&problem, &device).in_shared
+    };
+    assert_eq!([228, 164, 100, 64].map(|kilobytes| in_shared(kilobytes, 1)), [8, 8, 0, 0]);
+    assert_eq!(in_shared(228, 2), 0);
+}
+
+/// Two cubes of columns on two cores, and not one: nine tenths of the multiprocessors are busy.
+#[test]
+fn columns_keep_cores_busy() {
+    let (device, columns) = (Device::software_adapter(), sums(&[1000, 64], 0));
+    let plan = force_scan(ScheduleKind::Cube, &columns, &device).unwrap();
+    assert!(plan.cubes(&columns) >= u64::from(device.multiprocessors), "{plan}");
 }
 
 /// Columns of narrow elements have more rows at a time in fewer units. So many columns that each

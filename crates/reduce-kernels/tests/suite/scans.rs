@@ -261,6 +261,11 @@ fn in_every_plan<O: Checked>(client: &Client, case: &Case, way: Way) -> usize {
     for kind in [ScheduleKind::Unit, ScheduleKind::Cube, ScheduleKind::Split] {
         assert!(kinds.contains(&kind), "{kinds:?}");
     }
+    let exchange_elements = plans.iter().any(|plan| plan.transposes(&problem));
+    let along = problem.problem().direction() == Direction::Along && !exchange_elements;
+    if along && device.forward_progress && device.wide_atomics {
+        assert!(plans.iter().any(|plan| plan.in_shared > 0), "{plans:?}");
+    }
     plans.len()
 }
 
@@ -858,7 +863,7 @@ pub(crate) fn look_back(client: &Client) {
         plan.in_shared = in_shared;
         if in_shared > 0 {
             plan.units_per_output = 2 * plane;
-            plan.combine = Combine::Plane { lanes: plane };
+            plan.combine = Combine::Plane { lanes: device.plane_size_min };
         }
         plan.cubes_per_output = plan.chunks(&problem).try_into().unwrap();
         plan.parts = ScanParts::LookBack;

@@ -19,17 +19,11 @@ use crate::{
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, partials are published
-/// and read, and it asks again and again whether all are there. With 3 on one H200, the fastest such
-/// plan took 1.4 us more beside its estimate than the fastest of one cube a tile did, in the median
-/// of 11 random cases of up to 40 us whose cubes all reside together. Softmax of f16 56 × 65,536
-/// took 18.3 us in 4 cubes a row, and 14.4 in one of 1024 units.
+/// and read, and it asks again and again whether all are there. With 3 on one H200, estimates of the
+/// fastest such plans were 1.4 us too low beside those of the fastest with one cube for each tile,
+/// in the median of 11 random cases of up to 40 us whose cubes all reside together. Softmax of f16
+/// 56 × 65,536 took 18.3 us in 4 cubes a row, and 14.4 in one of 1024 units.
 const PASSES_OF_CUBES: f64 = 6.0;
-
-/// Nanoseconds in which a unit of such a cube reads and merges one word of 32 bits of a partial.
-/// All cubes of a tile merge at once. It is what the profile of the H200 had for each word of a
-/// split too, where it is less (`Profile::merge_ns`): with that, standardize of bf16 2048 × 4096
-/// along axis 0 would be held by 16 cubes for each tile.
-const SHARED_WORD_NS: f64 = 322.0;
 
 /// By how much each operand along rows lowers the rate where rows lie in shared memory.
 /// Normalisations with a weight and a bias took 1.4 to 2.1 times as long on one H200 as estimated
@@ -600,8 +594,8 @@ impl<'a> Search<'a> {
         Ok(AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes as u32 })
     }
 
-    /// Large cubes: fewer tiles are under way, and more of them in the cache. Columns that make too
-    /// few cubes for all multiprocessors are read in half a segment by twice as many.
+    /// Large cubes: fewer tiles are under way, and more of them in the cache. Columns that make cubes
+    /// for half of the multiprocessors at most are read in half a segment by twice as many.
     ///
     /// On one H200, standardize of bf16 2048 × 4096 along axis 0 took 25.1 us in 64 cubes of 16 × 16
     /// units, and 18.8 in 128 of 32 × 8; l2_normalize of f32 1448 × 856 took 16.1 in 54 cubes of 128
@@ -610,7 +604,7 @@ impl<'a> Search<'a> {
         let (device, tuning, loads) = (self.device, self.tuning, self.loads());
         let segment = self.adjacent_tiles();
         let cubes = self.access.output_tiles(self.applied.problem()).div_ceil(segment.into());
-        let is_few = !self.is_along() && cubes < device.multiprocessors.into();
+        let is_few = !self.is_along() && 2 * cubes <= device.multiprocessors.into();
         let tiles = if is_few { (segment / 2).max(1) } else { segment };
         let most = tuning.read_again_units_per_cube.min(device.max_units_per_cube) / tiles;
         let in_flight = loads_of(tuning.read_again_bytes_in_flight, self.load_bytes()) as u64;
@@ -718,7 +712,10 @@ impl<'a> Search<'a> {
         let partials = f64::from(cubes) * f64::from(plan.schedule.outputs_per_cube()) * words;
         let each = partials / f64::from(plan.schedule.units_per_cube().max(1));
         let passes_ns = PASSES_OF_CUBES * profile.latency_ns as f64;
-        passes_ns + profile.publish_ns as f64 + each * SHARED_WORD_NS
+        // All cubes of a tile merge at once, so each word counts, and not each accumulator as in a
+        // split, where one cube does: standardize of bf16 2048 × 4096 along axis 0 would be held by
+        // 16 cubes for each tile.
+        passes_ns + profile.publish_ns as f64 + each * profile.merge_ns as f64
     }
 
     /// What a plan should take. Memory is the limit, unless tiles are too few for all

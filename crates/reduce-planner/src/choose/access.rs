@@ -270,12 +270,17 @@ impl Access {
         let single = self.direction == Direction::Along && self.vector == 1;
         let alone = single && schedule.kind() == ScheduleKind::Unit;
         let narrow = problem.input().bytes() < size_of::<f32>();
-        let most = match single {
-            true if alone && narrow => most.min(NARROW_SINGLE_LOADS),
-            true => most.min(SINGLE_LOADS),
-            false => most,
+        let most = if alone && narrow {
+            most.min(NARROW_SINGLE_LOADS)
+        } else if single {
+            most.min(SINGLE_LOADS)
+        } else {
+            most
         };
         let in_flight = if alone {
+            // Each load asks whether it exists, so a unit has as many as make full rounds, and no
+            // power of two. Sums of f32 9,000,001 × 5 along axis 1 took 51.3 us on one H200 with 5
+            // for each of 2 outputs, and 54.4 with 8.
             let rounds = div_ceil(loads.max(1), most as u64);
             div_ceil(loads.max(1), rounds) as usize
         } else {
@@ -350,10 +355,8 @@ const LONG_SPLIT_LOADS: usize = 8;
 /// 73.5 with 4.
 const SINGLE_LOADS: usize = 8;
 
-/// The same for elements below 4 bytes of a row that a unit has alone. Each load in flight asks
-/// whether it exists, so units have as many as make full rounds, and no power of two. On one H200,
-/// sums of f32 9,000,001 × 5 along axis 1 took 51.3 us with 5 for each of 2 outputs, and 54.4 with
-/// 8; `any_non_finite` of bf16 37,044,099 × 11 257 with 11, 294 with 6, and 377 with 8; sums of f16
+/// The same for elements below 4 bytes of a row that a unit has alone. On one H200, `any_non_finite`
+/// of bf16 37,044,099 × 11 along axis 1 took 257 us with 11, 294 with 6, and 377 with 8; sums of f16
 /// 20,000,001 × 9 114 with 9, 121 with 5, and 143 with 8; var of bf16 158 × 19,082 × 17 along axis 2
 /// 50.0 with 9, 51.4 with 6, and 59.8 with 8.
 const NARROW_SINGLE_LOADS: usize = 16;

@@ -27,14 +27,14 @@ use crate::{
 /// no longer start and end together.
 const MOST_COUNTED_WAVES: f64 = 4.0;
 
-/// What a unit waits for at the end of each round of an operator of many fields: a chain of
-/// operations that depend on each other, such as the quotients by which two means are merged. More
-/// loads in flight are fewer rounds. On one H200, the mean and variance of 46,148,585 f16 took 34.0
-/// us with 4 loads in flight and 30.7 with 8, nanvar of f32 4 × 128 × 121,968 over axes 0 and 1 74.7
-/// in cubes of 8 × 32 units with 8 and 67.4 in cubes of 4 × 32 with 16. With 100 to 200 ns, estimates
-/// of the plans of a case are off by 8.03 to 8.06 % in 153 random cases, and by 8.14 without; the
-/// choices of the benchmarks stay up to 120.
-const CHAIN_NS: f64 = 110.0;
+/// What a unit waits for at the end of each round of an operator of many fields, in percent of a
+/// round trip to memory: operations that depend on each other, such as the quotients by which two
+/// means are merged. More loads in flight are fewer rounds. On one H200, where this is 110 ns, the
+/// mean and variance of 46,148,585 f16 took 34.0 us with 4 loads in flight and 30.7 with 8, nanvar of
+/// f32 4 × 128 × 121,968 over axes 0 and 1 74.7 in cubes of 8 × 32 units with 8 and 67.4 in cubes of
+/// 4 × 32 with 16. With 100 to 200 ns, estimates of the plans of a case are off by 8.03 to 8.06 % in
+/// 153 random cases, and by 8.14 without; the choices of the benchmarks stay up to 120.
+const CHAIN_PERCENT: u32 = 26;
 
 /// What a cube does and holds.
 struct Cubes {
@@ -109,8 +109,8 @@ impl<'a> Costs<'a> {
         let in_flight = access.loads_in_flight as f64 * access.outputs_in_flight as f64;
         let unit_ns = in_flight * access.vector as f64 * element_ps * 1e-3;
         let serial_ns = unit_ns * profile.serial_factor as f64;
-        let chain_ns = if problem.operator().fields > FEW_FIELDS { CHAIN_NS } else { 0.0 };
-        let round_ns = profile.latency_ns as f64 + chain_ns + serial_ns;
+        let chain = if problem.operator().fields > FEW_FIELDS { CHAIN_PERCENT } else { 0 };
+        let round_ns = profile.latency_ns as f64 * from_percent(100 + chain) + serial_ns;
         let cube_ns = profile.cube_ns as f64
             + rounds as f64 * round_ns
             + combine_ns(problem, schedule, access, profile);
@@ -171,15 +171,16 @@ impl<'a> Costs<'a> {
         let per_round = units_per_output * access.loads_in_flight as f64;
         let of_output = access.loads_per_output(problem) as f64;
         let loads = units_per_output * ceil(of_output / units_per_output.max(1.0));
-        // The units of one plane execute the instructions of all places of such a round, of which some
-        // have no load. any_non_finite of bf16 37,044,099 × 11 along axis 1 took 302 us on one H200 with
-        // 4 single elements in flight, 378 with 8 and 423 with 16; norm_l1 of bf16 364 × 256 × 9 ×
-        // 119 along axis 2 86 with 8 and 101 with 16; var of bf16 158 × 19,082 × 17 along axis 2 59.6
-        // with 8 and 73.7 with 16. Wider elements and vectors wait for memory.
+        // Where a plane has all units of an output, they execute the instructions of all loads of
+        // such a round, of which some do not exist. any_non_finite of bf16 37,044,099 × 11 along
+        // axis 1 took 302 us on one H200 with 4 single elements in flight, 378 with 8 and 423 with
+        // 16; norm_l1 of bf16 364 × 256 × 9 × 119 along axis 2 86 with 8 and 101 with 16; var of
+        // bf16 158 × 19,082 × 17 along axis 2 59.6 with 8 and 73.7 with 16. Wider elements and
+        // vectors wait for memory.
         let narrow = problem.input().bytes() < size_of::<f32>() && access.vector == 1;
         let in_plane = units_per_output <= f64::from(device.plane_size_min);
-        let has_places = in_plane && narrow && !access.in_passes;
-        let loads = if has_places { loads.max(rounds as f64 * per_round) } else { loads };
+        let executes_missing = in_plane && narrow && !access.in_passes;
+        let loads = if executes_missing { loads.max(rounds as f64 * per_round) } else { loads };
         let full_rounds = floor(of_output / per_round.max(1.0));
         // Of loads that are held, only the last of each unit may be missing.
         let partial = match access.in_passes {
@@ -193,7 +194,8 @@ impl<'a> Costs<'a> {
         let moved_ps = if access.realigns_along() { vector * profile.shift_ps as f64 } else { 0.0 };
         let load_ps =
             profile.load_ps as f64 + extra_lines * profile.line_ps as f64 + element_ps + moved_ps;
-        let asked_ps = if has_places { profile.load_ps as f64 + element_ps } else { element_ps };
+        let asked_ps =
+            if executes_missing { profile.load_ps as f64 + element_ps } else { element_ps };
 
         // Half of the units take part in the second step through shared memory, and so on.
         let steps = match schedule.combine() {

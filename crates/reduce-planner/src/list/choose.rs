@@ -180,15 +180,18 @@ pub(super) fn loads_per_unit(groups: &mut [Group], units: u32, device: &Device) 
 /// sums of 36 tensors of f32, 168 million, 174 in 2572 of 256 and 181 in 1292, and their norm 187
 /// and 185. Others took 234 in 1464 of 256 and 235 in 2904, 748 in 6156 and 731 in 12,300.
 fn in_one_wave(each: u64, groups: &[Group], units: u32, device: &Device) -> u64 {
-    let loads = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads);
-    let of_cube = each.saturating_mul(u64::from(units)).max(1);
     // Each tensor has cubes of its own, the last of which has fewer loads.
-    let cubes = loads.fold(0u64, |sum, loads| sum.saturating_add(loads.div_ceil(of_cube)));
+    let cubes = |each: u64| {
+        let of_cube = each.saturating_mul(u64::from(units)).max(1);
+        let loads = groups.iter().flat_map(|group| &group.tensors).map(|&(_, loads)| loads);
+        loads.fold(0u64, |sum, loads| sum.saturating_add(loads.div_ceil(of_cube)))
+    };
     let of_multiprocessor = device.units_per_multiprocessor / units.max(1);
     let of_multiprocessor = of_multiprocessor.min(device.cubes_per_multiprocessor).max(1);
     let resident = cubes_wanted(device, of_multiprocessor).max(1);
-    let is_more = cubes.saturating_mul(10) / resident >= 11;
-    if is_more && cubes <= 2 * resident { each.saturating_mul(2) } else { each }
+    let twice = each.saturating_mul(2);
+    let waits = cubes(each).saturating_mul(10) >= resident.saturating_mul(11);
+    if waits && cubes(twice) <= resident { twice } else { each }
 }
 
 /// The launches of all groups, each of which may bind so many buffers of tensors.

@@ -77,8 +77,8 @@ pub struct ScanTuning {
     /// those in its registers. A sum of 2²⁸ f32 took 595 us on one H200 with 8 loads of 16 bytes in
     /// registers, 554 with 4 and 8 in shared memory, 597 with 4 and 4, and 648 with 8 and 8, which
     /// took 100 registers. Of f64, 687 and 590; maxima of 2²⁶ with their positions, 355 and 293. A
-    /// sum of 2²⁸ bf16 took 286 in registers alone, and 324 so; one of f32 16 × 4,194,305 along axis 1, whose rows
-    /// begin inside vectors, 154 and 176.
+    /// sum of 2²⁸ bf16 took 286 in registers alone, and 324 so; one of f32 16 × 4,194,305 along
+    /// axis 1, whose rows begin inside vectors, 154 and 176.
     #[cfg_attr(feature = "serde", serde(default = "look_back_shared_bytes"))]
     pub look_back_shared_bytes: u32,
     /// Loads that these units have in registers.
@@ -120,7 +120,8 @@ rules!(ScanTuning {
         many_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         units_per_multiprocessor_across, many_cubes_across, look_back_cubes,
-        look_back_shared_cubes, plane_exchange_ns, shared_exchange_ns, peeled_row_vectors, reference_rows;
+        look_back_shared_cubes, plane_exchange_ns, shared_exchange_ns, peeled_row_vectors,
+        reference_rows;
 });
 
 impl ScanTuning {

@@ -397,10 +397,13 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
         // Narrower cubes are more, and half a line of the cache still is a whole transfer.
         return if bytes <= multiprocessors.saturating_mul(line) { line / 2 } else { line };
     }
-    let fills_device = |width: usize| bytes / width >= multiprocessors * MOSTLY_BUSY / 100;
+    let fills_device = |width: usize| bytes / width * 100 >= multiprocessors * MOSTLY_BUSY;
     let row_bytes = access.inner_len(of_row) * element;
     let wide = 2 * line;
-    if fills_device(wide) && row_bytes.is_multiple_of(wide) {
+    // Shorter loads would leave a plane one lane for each column, and smaller cubes fewer units.
+    let has_units = access.vector * element == device.load_bytes
+        && device.max_units_per_cube >= device.tuning.scan.units_per_cube_across;
+    if has_units && fills_device(wide) && row_bytes.is_multiple_of(wide) {
         wide
     } else if fills_device(line) {
         line
@@ -566,23 +569,35 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
 }
 
 /// Has the units of cubes that look back keep loads in shared memory, where there are so many chunks
-/// that multiprocessors have several cubes all the time.
+/// that multiprocessors have several cubes all the time, and where the cubes of a multiprocessor
+/// then keep more together. Shorter loads than the device's would take more rounds.
 fn keep_in_shared(plan: &mut ScanPlan, problem: &ScanProblem, device: &Device) {
     let tuning = device.tuning.scan;
     // Each turn has its elements converted again, and the ends of its rows taken one by one again,
     // which takes longer than waiting does.
-    if is_narrow(problem) || has_long_functions(problem) || plan.access.peeled {
+    let load_bytes = plan.access.vector * problem.problem().input().bytes();
+    if is_narrow(problem)
+        || has_long_functions(problem)
+        || plan.access.peeled
+        || load_bytes != device.load_bytes
+    {
         return;
     }
     let in_flight =
         (tuning.look_back_loads_beside_shared as usize).min(plan.access.loads_in_flight);
-    let load_bytes = plan.access.vector * problem.problem().input().bytes();
     let kept = tuning.look_back_shared_bytes as usize / load_bytes.max(1);
     let access = plan.access.with_loads_in_flight(in_flight);
     let mut larger = ScanPlan { access, in_shared: kept / in_flight * in_flight, ..*plan };
     larger.cubes_per_output = each_chunk_a_cube(&larger, problem);
     let wanted = u64::from(device.multiprocessors) * u64::from(tuning.look_back_shared_cubes);
-    if larger.cubes(problem) >= wanted && larger.obeys_rules(problem, device).is_ok() {
+    let kept_by = |plan: &ScanPlan| {
+        let resident = plan.resident_cubes(problem, device);
+        u64::from(resident).saturating_mul(plan.loads_per_chunk())
+    };
+    if larger.cubes(problem) >= wanted
+        && kept_by(&larger) > kept_by(plan)
+        && larger.obeys_rules(problem, device).is_ok()
+    {
         *plan = larger;
     }
 }

@@ -24,8 +24,7 @@ impl ScanPlan {
         let bandwidth = profile.bandwidth.max(1) as f64 * 1e-9;
         let transfer_ns = bytes as f64 / bandwidth;
         let locality = self.locality(problem, device);
-        let resident = tuning.units_per_multiprocessor / self.units_per_cube().max(1);
-        let resident_cubes = resident.clamp(1, device.cubes_per_multiprocessor.max(1));
+        let resident_cubes = self.resident_cubes(problem, device);
         let places = f64::from(resident_cubes) * f64::from(device.multiprocessors);
         let waves = (self.cubes(problem) as f64 / places).max(1.0);
         let exchange_ns = match (self.units_per_output, self.combine) {

@@ -5,7 +5,7 @@ use core::fmt;
 use super::choose_scan;
 use crate::{
     choose::FEW_FIELDS,
-    device::Device,
+    device::{Device, RESERVED_SHARED_BYTES},
     error::PlanError,
     illegal::{Illegal, Quantity},
     kind::ScheduleKind,
@@ -38,9 +38,10 @@ pub enum ScanParts {
 
 /// What will be launched for a scan on a device.
 ///
-/// The units of an output take a chunk of its row at a time. Along the scanned axis, load number
-/// `k` of all of them comes before the next: neighbouring units read neighbouring vectors. Across,
-/// each unit takes as many neighbouring elements of its columns as it has loads in flight.
+/// The units of an output take a chunk of its row at a time. Along the scanned axis, neighbouring
+/// units read neighbouring vectors: load `k` of a plane's lanes comes before their load `k + 1`, and
+/// all loads of a plane before those of the next one. Across, each unit takes as many neighbouring
+/// elements of its columns as it has loads in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -289,6 +290,16 @@ impl ScanPlan {
         }
     }
 
+    /// Cubes that reside on a multiprocessor, as far as their registers, as `ScanTuning` has them,
+    /// and their shared memory allow.
+    pub(super) fn resident_cubes(&self, problem: &ScanProblem, device: &Device) -> u32 {
+        let by_units = device.tuning.scan.units_per_multiprocessor / self.units_per_cube().max(1);
+        let of_cube = self.shared_bytes(problem).saturating_add(RESERVED_SHARED_BYTES);
+        let by_memory = device.shared_memory_per_multiprocessor / of_cube;
+        let most = device.cubes_per_multiprocessor.max(1);
+        by_units.min(u32::try_from(by_memory).unwrap_or(u32::MAX)).clamp(1, most)
+    }
+
     /// Shared memory of a cube in bytes.
     pub(super) fn shared_bytes(&self, problem: &ScanProblem) -> usize {
         let outputs = self.outputs_per_cube as usize;
@@ -397,9 +408,12 @@ impl ScanPlan {
         if cubes == 0 {
             return Err(Illegal::NoCubes);
         }
-        if !self.may_keep(problem) {
-            let (in_shared, in_flight) = (self.in_shared, access.loads_in_flight);
-            return Err(Illegal::ScanInShared { in_shared, in_flight });
+        let (in_shared, in_flight) = (self.in_shared, access.loads_in_flight);
+        if !in_shared.is_multiple_of(in_flight) {
+            return Err(Illegal::HeldInParts { in_shared, in_flight });
+        }
+        if in_shared > 0 && !self.may_keep(problem) {
+            return Err(Illegal::ScanInShared { in_shared });
         }
         let (found, expected) = (self.numerics, of_row.numerics());
         if found < expected || found.is_reproducible() != expected.is_reproducible() {
@@ -434,15 +448,12 @@ impl ScanPlan {
         fits_grid(self.cubes(problem), false, device)
     }
 
-    /// Whether units may keep these loads in shared memory.
-    pub(super) fn may_keep(&self, problem: &ScanProblem) -> bool {
-        let in_planes = matches!(self.combine, Combine::Plane { .. });
-        self.in_shared == 0
-            || (self.looks_back()
-                && self.in_shared.is_multiple_of(self.access.loads_in_flight.max(1))
-                && in_planes
-                && self.access.direction == Direction::Along
-                && !self.transposes(problem))
+    /// Whether units may keep loads in shared memory.
+    fn may_keep(&self, problem: &ScanProblem) -> bool {
+        self.looks_back()
+            && matches!(self.combine, Combine::Plane { .. })
+            && self.access.direction == Direction::Along
+            && !self.transposes(problem)
     }
 
     /// Cubes may wait for parts that others have begun before theirs: however many there are, those

