@@ -52,8 +52,8 @@ fn plans_follow_the_shape() {
     let sentence = |shape: &[usize], axis| chosen(&sums(shape, axis), &device).to_string();
     assert_eq!(
         sentence(&[65536, 1024], 1),
-        "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 \
-         along the reduction, 4 loads in flight"
+        "scan by a cube: 128 units per output in planes of 32, 1 output per cube; vectors of 4 \
+         along the reduction, 2 loads in flight"
     );
     assert_eq!(
         sentence(&[1 << 20, 64], 1),
@@ -334,7 +334,7 @@ fn choices_are_explained() {
     assert_eq!(refused[1], "plane: rows of 256 loads are longer than the 128 that it holds");
     assert_eq!(
         refused[2],
-        "split: no need to split: 65536 cubes without a split, and 2112 fill the device"
+        "split: no need to split: 65536 cubes without a split, and 1056 fill the device"
     );
     let by_units = force_scan(ScheduleKind::Unit, &sums(&[8192, 8192], 0), &device).unwrap();
     assert_eq!(by_units.kind(), ScheduleKind::Unit);

@@ -34,6 +34,16 @@ pub struct ScanTuning {
     pub units_per_cube_without_planes: u32,
     /// Loads in flight of each of them.
     pub cube_loads: u32,
+    /// Loads in flight where so many units, at most, hold a row as one chunk. Sums of f32 65,536 ×
+    /// 1024 along axis 1 took 130.4 us on one H200 in 64 units with 4 loads, and 128.0 in 128 with 2;
+    /// of 32,768 × 2048 134 and 131, of bf16 32,768 × 4096 140 and 130. Of f32 16,384 × 4096, 256
+    /// units with 4 took as long as 512 with 2. Maxima with their positions of 65,536 × 1024 took 222
+    /// and 250.
+    #[cfg_attr(feature = "serde", serde(default = "short_row_loads"))]
+    pub short_row_loads: u32,
+    /// These units.
+    #[cfg_attr(feature = "serde", serde(default = "short_row_units"))]
+    pub short_row_units: u32,
     /// Fewest units of a cube: shorter rows share one.
     pub least_units_per_cube: u32,
     /// Most units of a cube that scans columns.
@@ -116,6 +126,7 @@ rules!(ScanTuning {
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
         look_back_loads, look_back_narrow_loads, look_back_units_across,
         look_back_elements_across, look_back_shared_bytes, look_back_loads_beside_shared,
+        short_row_loads, short_row_units,
         cube_narrow_loads_across, many_units_per_cube_across,
         many_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
@@ -137,6 +148,8 @@ impl ScanTuning {
             units_per_cube: 512,
             units_per_cube_without_planes: 64,
             cube_loads: 4,
+            short_row_loads: short_row_loads(),
+            short_row_units: short_row_units(),
             least_units_per_cube: 64,
             units_per_cube_across: 512,
             units_per_multiprocessor_across: 512,
@@ -203,4 +216,14 @@ const fn look_back_loads_beside_shared() -> u32 {
 /// The value of a tuning that was written before there was this field.
 const fn look_back_shared_cubes() -> u32 {
     16
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn short_row_loads() -> u32 {
+    2
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn short_row_units() -> u32 {
+    256
 }

@@ -327,7 +327,13 @@ fn by_cubes(
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {
-            let access = with_loads(access, loads, tuning.cube_loads);
+            let many = u64::from(tuning.short_row_units) * u64::from(tuning.short_row_loads);
+            let is_plain = problem.problem().results().len() == 1 && !has_long_functions(problem);
+            let most = match loads <= many && is_plain && device.plane_operations {
+                true => tuning.short_row_loads,
+                false => tuning.cube_loads,
+            };
+            let access = with_loads(access, loads, most);
             let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
             let most = match device.plane_operations {
                 true => tuning.units_per_cube,
