@@ -1,9 +1,9 @@
 //! Scans: the results of a reduction at each of its positions.
 //!
 //! A *chunk* is what the units of a row take at a time. Units hold its elements in registers, or part
-//! of them in shared memory ([`turns`]): they accumulate them to *totals*, tell each other the totals ([`exchange`]), and accumulate them once
-//! more, each from what lies before it, to the results ([`results`]). What lies before a chunk is
-//! *carried* from one to the next ([`carry`]).
+//! of them in shared memory ([`turns`]). They accumulate them to *totals*, tell each other the totals
+//! ([`exchange`]), and accumulate them once more, each from what lies before it, to the results
+//! ([`results`]). What lies before a chunk is *carried* from one to the next ([`carry`]).
 //!
 //! *Numbers* of loads and elements count in the direction of the scan, from the last one if it is
 //! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
