@@ -566,3 +566,19 @@ fn estimates_grow_without_cliffs() {
         }
     }
 }
+
+/// Short blocks of rows that follow each other are read as a whole, so a unit has each pair of
+/// columns, or two lanes have it.
+#[test]
+fn short_blocks_have_few_lanes() {
+    let means = OperatorClass::new("mean_var", 20).fields(5).blockwise().in_passes(16);
+    let plan = plan_in(ElementType::F32, means, &[16_287, 528, 3, 4], 2);
+    assert_eq!(plan.schedule, unit(128), "{plan}");
+    let norm = OperatorClass::new("norm_l2", 12).fields(3).blockwise().in_passes(8);
+    let (shape, strides) = (&[4, 524_288, 6, 2], &row_major_strides(&[4, 524_288, 6, 2]));
+    let input = InputSpec { element: ElementType::F16, shape, strides, alignment: 256 };
+    let output = OutputSpec { elements: &[ElementType::F16], strides: None };
+    let problem = Problem::new(norm, &input, Some(&[0, 2]), &output).unwrap();
+    let plan = choose(&problem, &Device::h200()).unwrap().plan;
+    assert_eq!(plan.schedule.units_per_output(), 2, "{plan}");
+}

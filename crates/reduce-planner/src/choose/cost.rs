@@ -656,11 +656,37 @@ fn locality_across(
     if reads_on(problem, device, tiles, adjacent / inner_len.max(1)) {
         segment = segment.saturating_mul(schedule.units_per_output() as usize);
     }
+    // Teams that have all rows of their block in flight read neighbouring blocks as a whole.
+    let rows = access.loads_in_flight.saturating_mul(schedule.units_per_output() as usize);
+    if let Some(block) = short_block(problem, device)
+        && rows.saturating_mul(inner_len) >= block
+    {
+        let blocks = (adjacent / inner_len.max(1)).max(1);
+        segment = segment.max(blocks.saturating_mul(block).saturating_mul(element));
+    }
     let sectors = sector_share(problem, device, access, tiles, schedule.units_per_output());
     let first_round = from_percent(device.profile.first_round_percent) / rounds.max(1) as f64;
     let twice = (1.0 - sectors) * from_percent(device.profile.sector_percent) * (1.0 - first_round);
     device.profile.efficiency_of_segment(segment) * (1.0 - twice)
         / (1.0 + time_of_shared_lines(problem, device, segment, rounds))
+}
+
+/// Elements of a block of rows of the innermost reduced dimension that follow each other without a
+/// gap, as do the blocks, of which each line of the cache has several: all of a line is read,
+/// whatever part of it a plane reads at a time.
+///
+/// On one H200, norm_l2 of f16 4 × 524,288 × 6 × 2 over axes 0 and 2, in blocks of 24 bytes, took
+/// 26.4 us with a unit for each pair of columns, 35.0 with 2 lanes and 48.8 with 4; means and
+/// variances of f32 16,287 × 528 × 3 × 4 along axis 2, in blocks of 48 bytes, 271 with a unit and
+/// 417 with 2 lanes. In larger blocks a load of a plane touches a line for each: `sum_and_dot` of f16
+/// 8 × 249,759 × 16 × 4 over axes 0 and 2 took 122 in planes and 266 in cubes.
+fn short_block(problem: &Problem, device: &Device) -> Option<usize> {
+    let inner = problem.kept().last()?;
+    let outer = problem.kept().iter().rev().nth(1)?;
+    let block = problem.reduced().last()?.extent.checked_mul(inner.extent)?;
+    let bytes = block.checked_mul(problem.input().bytes())?;
+    let follow = rows_are_dense(problem) && outer.stride == block;
+    (follow && 2 * bytes <= device.tuning.line_bytes).then_some(block)
 }
 
 /// What is added to the time of reading segments whose first and last line neighbouring segments

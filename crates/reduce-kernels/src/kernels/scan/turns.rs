@@ -88,6 +88,7 @@ impl<N: Width> Turns<N> {
     ) {
         let spec = comptime![part.spec];
         let kept = self.kept.unwrap();
+        let transposition = self.transposition;
         let mut before = reducer.merge::<N>(before, self.before);
         for nth in 0..comptime![spec.turns() - 1] + part.share.unknown_zero() as usize {
             let turn = part.turn(self.number, nth);
@@ -96,33 +97,31 @@ impl<N: Width> Turns<N> {
             for k in 0..comptime![spec.access.loads_in_flight] {
                 loads.push(part.loaded(part.number(turn, k), kept[place(nth, k, spec)]));
             }
-            before = self.store_turn(results, output, before, &loads, turn, part, reducer);
+            let chunk = Chunk::<N> { number: turn, before, loads, transposition };
+            before = store_turn::<N>(results, output, &chunk, part, reducer);
         }
-        let turn = part.turn(self.number, comptime![spec.turns() - 1].runtime());
-        self.store_turn(results, output, before, &self.last, turn, part, reducer);
+        let number = part.turn(self.number, comptime![spec.turns() - 1].runtime());
+        let loads = self.last.clone();
+        let chunk = Chunk::<N> { number, before, loads, transposition };
+        store_turn::<N>(results, output, &chunk, part, reducer);
     }
+}
 
-    /// Stores the results of a turn, before which lies `before`, and returns what lies before the
-    /// next one.
-    fn store_turn(
-        &self,
-        results: &mut Output,
-        output: &Companion,
-        before: Accumulator<N>,
-        loads: &Sequence<Loaded>,
-        turn: usize,
-        part: &Part<'_>,
-        reducer: &Reducer<'_>,
-    ) -> Accumulator<N> {
-        let transposition = self.transposition;
-        let own = totals::<N>(loads, &transposition, turn, part, reducer);
-        let lanes = comptime![part.spec.team.neighbours()];
-        let lane = part.share.place.member % lanes;
-        let learned = in_plane::<N>(&own, lane, part.share, reducer, lanes);
-        let chunk = Chunk::<N> { number: turn, before, loads: loads.clone(), transposition };
-        store_results::<N>(results, output, &chunk, &learned, part, reducer);
-        reducer.merge::<N>(before, learned.total)
-    }
+/// Stores the results of a turn, and returns what lies before the next one.
+#[cube]
+fn store_turn<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    turn: &Chunk<N>,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let own = totals::<N>(&turn.loads, &turn.transposition, turn.number, part, reducer);
+    let lanes = comptime![part.spec.team.neighbours()];
+    let lane = part.share.place.member % lanes;
+    let learned = in_plane::<N>(&own, lane, part.share, reducer, lanes);
+    store_results::<N>(results, output, turn, &learned, part, reducer);
+    reducer.merge::<N>(turn.before, learned.total)
 }
 
 /// `total` and the elements of a turn.
