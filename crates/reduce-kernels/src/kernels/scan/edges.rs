@@ -78,7 +78,7 @@ impl Edges {
 
 /// [`Part::issue`] of rows that begin and end inside vectors.
 #[cube]
-pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
+pub(super) fn issue_peeled(part: &Part<'_>, turn: usize) -> Sequence<Loaded> {
     let (share, spec) = (part.share, comptime![part.spec]);
     let (geometry, input) = (share.geometry, share.input);
     let vector = comptime![spec.access.vector];
@@ -93,7 +93,7 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
     // All vectors are asked for before the first one is waited for.
     #[unroll]
     for k in 0..comptime![spec.access.loads_in_flight] {
-        let number = part.number(chunk, k);
+        let number = part.number(turn, k);
         let place = part.place(clamp_max(number, count - 1));
         let index = start / vector + place;
         let is_whole = index >= first_whole && index < behind_whole;
@@ -140,7 +140,7 @@ pub(super) fn issue_peeled(part: &Part<'_>, chunk: usize) -> Sequence<Loaded> {
                 }
             }
         }
-        loads.push(part.loaded(part.number(chunk, k), value));
+        loads.push(part.loaded(part.number(turn, k), value));
     }
     loads
 }

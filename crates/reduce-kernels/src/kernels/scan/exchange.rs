@@ -68,12 +68,12 @@ impl<N: Width> Exchange<N> {
         }
     }
 
-    /// From the totals of each unit, what lies before each of them. `turn` counts the calls. Every
+    /// From the totals of each unit, what lies before each of them. `call` counts the calls. Every
     /// unit of the cube must get here.
     pub(super) fn through(
         &self,
         totals: &Sequence<Accumulator<N>>,
-        turn: u32,
+        call: u32,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
     ) -> Learned<N> {
@@ -86,7 +86,7 @@ impl<N: Width> Exchange<N> {
                     if comptime![team.is_in_plane()] {
                         in_plane::<N>(totals, share.place.member, share, reducer, lanes)
                     } else {
-                        self.across_planes(totals, turn, share, reducer, lanes)
+                        self.across_planes(totals, call, share, reducer, lanes)
                     }
                 }
                 Combine::Shared => self.through_shared(totals, share, reducer),
@@ -99,7 +99,7 @@ impl<N: Width> Exchange<N> {
     fn across_planes(
         &self,
         totals: &Sequence<Accumulator<N>>,
-        turn: u32,
+        call: u32,
         share: &Share<'_>,
         reducer: &Reducer<'_>,
         #[comptime] lanes: u32,
@@ -111,7 +111,7 @@ impl<N: Width> Exchange<N> {
         let zero = share.unknown_zero();
         let member = share.place.member;
         let (plane, lane) = (member / lanes, member % lanes);
-        let first = (turn & 1) * comptime![planes * tiles] + share.place.tile;
+        let first = (call & 1) * comptime![planes * tiles] + share.place.tile;
         let mut near = self.near;
         let own = in_plane::<N>(totals, lane, share, reducer, lanes);
         if lane == 0 {

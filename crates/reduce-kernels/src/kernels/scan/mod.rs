@@ -215,7 +215,7 @@ impl<'a> Part<'a> {
         self.before + number * comptime![self.spec.access.vector] - self.edges.lead
     }
 
-    /// The loads of a chunk, whose values have been loaded `ahead` if units do so.
+    /// The loads of a chunk of one turn, whose values have been loaded `ahead` if units do so.
     fn take(&self, ahead: &Ahead, chunk: usize) -> Sequence<Loaded> {
         if comptime![self.spec.ahead] {
             let mut loads = Sequence::<Loaded>::new();
@@ -239,11 +239,10 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Issues the loads of a chunk. Those past the end of the row repeat its last, and are not
-    /// valid.
-    fn issue(&self, chunk: usize) -> Sequence<Loaded> {
+    /// Issues the loads of a turn. Those past the end of the row repeat its last, and are not valid.
+    fn issue(&self, turn: usize) -> Sequence<Loaded> {
         if comptime![self.spec.access.peeled] {
-            issue_peeled(self, chunk)
+            issue_peeled(self, turn)
         } else {
             let count = self.edges.loads;
             let in_flight = comptime![self.spec.access.loads_in_flight];
@@ -254,14 +253,14 @@ impl<'a> Part<'a> {
                 let mut places = Sequence::<usize>::new();
                 #[unroll]
                 for k in 0..in_flight {
-                    places.push(self.place(clamp_max(self.number(chunk, k), count - 1)));
+                    places.push(self.place(clamp_max(self.number(turn, k), count - 1)));
                 }
                 load_together(&mut together, self.share, &places);
             }
             let mut loads = Sequence::<Loaded>::new();
             #[unroll]
             for k in 0..in_flight {
-                let number = self.number(chunk, k);
+                let number = self.number(turn, k);
                 let valid = number < count;
                 let loaded = if comptime![arrays > 1] {
                     *together.index(k)
@@ -396,21 +395,21 @@ fn scan_part<N: Width>(
             }
         }
         let totals = totals::<N>(&loads, &transposition, chunk, part, reducer);
-        let turn = u32::cast_from(chunk - part.first) + 1;
-        let learned = exchange.through(&totals, turn, part.share, reducer);
+        let call = u32::cast_from(chunk - part.first) + 1;
+        let learned = exchange.through(&totals, call, part.share, reducer);
         let chunk = Chunk::<N> { number: chunk, before: carry.before, loads, transposition };
         store_results::<N>(results, output, &chunk, &learned, part, reducer);
         carry.add(learned.total, part.share.unknown_zero(), reducer);
     }
 }
 
-/// What a unit has of a chunk: along, the total of each load; across, or of neighbouring ones, that
+/// What a unit has of a turn: along, the total of each load; across, or of neighbouring ones, that
 /// of all loads.
 #[cube]
 fn totals<N: Width>(
     loads: &Sequence<Loaded>,
     transposition: &Transposition,
-    chunk: usize,
+    turn: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
 ) -> Sequence<Accumulator<N>> {
@@ -418,7 +417,7 @@ fn totals<N: Width>(
     match comptime![part.spec.access.direction] {
         Direction::Along if part.spec.transposes => {
             transposition.exchange(loads);
-            totals.push(total_of_neighbours::<N>(transposition, chunk, part, reducer));
+            totals.push(total_of_neighbours::<N>(transposition, turn, part, reducer));
         }
         Direction::Along =>
         {
@@ -427,7 +426,7 @@ fn totals<N: Width>(
                 let loaded = *loads.index(k);
                 let mut total = reducer.identity::<N>();
                 if loaded.valid {
-                    total = total_of_load::<N>(&loaded, part.number(chunk, k), part, reducer);
+                    total = total_of_load::<N>(&loaded, part.number(turn, k), part, reducer);
                 }
                 totals.push(total);
             }
