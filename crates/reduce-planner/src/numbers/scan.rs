@@ -126,8 +126,7 @@ rules!(ScanTuning {
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
         look_back_loads, look_back_narrow_loads, look_back_units_across,
         look_back_elements_across, look_back_shared_bytes, look_back_loads_beside_shared,
-        short_row_loads, short_row_units,
-        cube_narrow_loads_across, many_units_per_cube_across,
+        short_row_loads, short_row_units, cube_narrow_loads_across, many_units_per_cube_across,
         many_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         units_per_multiprocessor_across, many_cubes_across, look_back_cubes,

@@ -422,7 +422,7 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
 /// of f32 32,768 × 4096 along axis 0 took 289 us in 128 cubes whose segments have 128 bytes, and
 /// 340 in 256 of 64 bytes; of 8192 × 8192, 139 in 128 of 256 bytes, and 141 in 256 of 128; of 4096
 /// × 16,384, 136 and 153; of 64 × 1024 × 1024 along axis 1, 138 and 140. A trial in CUDA C++ that
-/// copies 8192 × 8192 in these segments took 134.5 and 141.
+/// copies 8192 × 8192 in these segments took 134.5 and 141 at best.
 const MOSTLY_BUSY: usize = 90;
 
 /// Vectors of columns that have so many bytes side by side, a power of two.
