@@ -132,6 +132,7 @@ pub(crate) enum Reason {
         results: usize,
     },
     /// A recorded call is by another operator, or applies another function.
+    #[cfg(feature = "serde")]
     #[error("the recorded call is by `{recorded}`, not by `{found}`")]
     OtherOperator {
         /// Name of the recorded operator.
@@ -563,12 +564,13 @@ impl ReduceError {
             | Reason::Groups { .. }
             | Reason::Offset { .. } => ErrorKind::Parameter,
             Reason::NoSuchResult { .. }
-            | Reason::OtherOperator { .. }
             | Reason::Inputs { .. }
             | Reason::ProbabilitiesInParts { .. }
             | Reason::Mask { .. }
             | Reason::AppliedOutputs { .. }
             | Reason::TooManyOperands { .. } => ErrorKind::Arguments,
+            #[cfg(feature = "serde")]
+            Reason::OtherOperator { .. } => ErrorKind::Arguments,
             Reason::SoftwareSpirv { .. } | Reason::Transcendental { .. } => ErrorKind::Unsupported,
             Reason::BufferTooSmall { .. } | Reason::Misaligned { .. } => ErrorKind::Buffer,
             Reason::Scratch { .. } | Reason::OutputTooLarge { .. } => ErrorKind::Memory,

@@ -23,9 +23,15 @@ pub(crate) fn check() -> Result<(), Failure> {
             return Err(Failure::Missing(format!("the package {package} lacks {missing}")));
         }
     }
-    // One command packages all, so that each finds those before it: they are in no registry. Burn's
-    // CubeCL backends compile only where a program has chosen one of them.
+    // Burn's CubeCL backends compile only where a program has chosen one of them.
     let packages = PACKAGES.map(|package| ["--package", package]).concat();
     let features = ["--no-default-features", "--features", "reduce-burn/flex"];
-    cargo(&[&["package", "--allow-dirty"], &packages[..], &features].concat())
+    // No registry has these packages yet. Cargo would unpack each where it keeps a registry's
+    // sources, and use what an earlier run left there as long as the version is the same. So each
+    // is compiled from its own package, with the workspace's sources of those it depends on.
+    let sources =
+        PACKAGES.map(|package| format!("patch.crates-io.{package}.path=\"crates/{package}\""));
+    let sources: Vec<&str> = sources.iter().flat_map(|path| ["--config", path]).collect();
+    let arguments = ["package", "--allow-dirty"];
+    cargo(&[&arguments, &packages[..], &features, &sources].concat())
 }

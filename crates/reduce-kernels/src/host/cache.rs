@@ -259,13 +259,13 @@ pub(crate) fn identity(client: &Client) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
-/// What is prepared for a request. If it is not remembered, calls `prepare` with the client and
-/// remembers what that returns; errors are not remembered. What was prepared under other settings
+/// What is prepared for a request. If it is not remembered, calls `prepare` and remembers
+/// what that returns; errors are not remembered. What was prepared under other settings
 /// of the process counts as not remembered.
 pub(crate) fn prepared<Q: Asked>(
     client: usize,
     asked: &Q,
-    prepare: impl FnOnce(usize) -> Result<<Q::Request as Remembered>::Prepared, ReduceError>,
+    prepare: impl FnOnce() -> Result<<Q::Request as Remembered>::Prepared, ReduceError>,
 ) -> Result<Rc<<Q::Request as Remembered>::Prepared>, ReduceError> {
     // The number is read before the settings are. If they change meanwhile, the request is
     // prepared once more.
@@ -278,7 +278,7 @@ pub(crate) fn prepared<Q: Asked>(
     if let Some(found) = found {
         return Ok(found);
     }
-    let prepared = Rc::new(prepare(client)?);
+    let prepared = Rc::new(prepare()?);
     Q::Request::known().with_borrow_mut(|known| {
         if known.generation == generation {
             known.insert(hash, client, asked.to_request(), &prepared);

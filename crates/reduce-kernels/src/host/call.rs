@@ -186,12 +186,15 @@ impl<T: Task> Call<'_, T> {
         match (self.device, self.plans) {
             (Some(device), _) => Ok(Rc::new(new(device)?)),
             (None, Some(_)) => Ok(Rc::new(new(&cache::device(client))?)),
-            (None, None) => cache::prepared(cache::identity(client), &self.task, |identity| {
-                let prepared = new(&cache::device(client))?;
-                #[cfg(feature = "serde")]
-                settings::record(identity, || self.task.recorded());
-                Ok(prepared)
-            }),
+            (None, None) => {
+                let identity = cache::identity(client);
+                cache::prepared(identity, &self.task, || {
+                    let prepared = new(&cache::device(client))?;
+                    #[cfg(feature = "serde")]
+                    settings::record(identity, || self.task.recorded());
+                    Ok(prepared)
+                })
+            }
         }
     }
 
