@@ -5,10 +5,11 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Direction};
 
 use super::{
+    conversion::as_pushed,
     geometry::Geometry,
     load::{
-        AtEnd, Edge, Loaded, edge_slots, ends_outside, load, load_block_of_list, load_edge,
-        load_rest, loads_with_rests, position_across,
+        AtEnd, Edge, Loaded, edge_slots, ends_outside, lie_evenly, load, load_block_of_list,
+        load_edge, load_even_rows, load_rest, loads_with_rests, position_across,
     },
     pairwise::{CHAIN, Tree, is_pairwise},
     realign::inside_block,
@@ -349,11 +350,22 @@ fn issue(
     if comptime![arrays > 1] {
         load_block_of_list(&mut loads, share, first);
     }
+    let evenly = lie_evenly(share);
+    if comptime![arrays == 1 && evenly] {
+        load_even_rows(&mut loads, share, first);
+    }
     let last = share.geometry.loads_per_tile - 1;
     #[unroll]
-    for k in 0..comptime![if arrays > 1 { 0 } else { access.loads_in_flight }] {
+    for k in 0..comptime![if arrays > 1 || evenly { 0 } else { access.loads_in_flight }] {
         let nth = first + k * share.stride;
-        let loaded = load_inside(share, nth, first, AtEnd::Clamped);
+        // Where rows are realigned, the last row may start at another distance from a vector's
+        // boundary than the rows of this unit. Elsewhere any load of the tile will do, and the
+        // smaller of two numbers takes fewer instructions than a choice.
+        let loaded = if comptime![access.realigns_across()] {
+            load_inside(share, nth, first, AtEnd::Clamped)
+        } else {
+            load_or_last(share, nth)
+        };
         // Realigned rows across outputs hold elements of other outputs, or of no tensor, at both ends. They are
         // added to components without an output. An operator that may refuse a block gets an
         // element of the block instead, because NaN beside it would send the block the slow way.
@@ -394,6 +406,20 @@ pub(super) fn load_inside(
         second: loaded.second,
         position: loaded.position,
         valid: loaded.valid && inside,
+    }
+}
+
+/// Issues load `nth` of a tile that has loads. A load past the end repeats the last of the tile, and
+/// is not valid.
+#[cube]
+fn load_or_last(share: &Share<'_>, nth: usize) -> Loaded {
+    let last = share.geometry.loads_per_tile - 1;
+    let loaded = load(share, clamp_max(nth, last), AtEnd::Never);
+    Loaded {
+        value: loaded.value,
+        second: loaded.second,
+        position: loaded.position,
+        valid: loaded.valid && nth <= last,
     }
 }
 
@@ -502,7 +528,7 @@ fn block_of(loads: &Sequence<Loaded>, #[comptime] traits: BlockTraits) -> Block<
     #[unroll]
     for k in 0..loads.len().comptime() {
         let loaded = *loads.index(k);
-        let value = normal::<In, Wide>(Vector::cast_from(loaded.value));
+        let value = normal::<In, Wide>(as_pushed(loaded.value));
         block.add(value, loaded.position, loaded.valid);
     }
     block
@@ -540,9 +566,10 @@ fn inputs_of<W: Size, N: Size>(
     second: ComptimeOption<Vector<Stored2, W>>,
     #[comptime] operator: OperatorRef,
 ) -> Inputs<N> {
-    let value = normal::<In, N>(Vector::cast_from(value));
+    let value = normal::<In, N>(Vector::cast_from(as_pushed(value)));
     if comptime![operator.0.inputs == 2] {
-        two_inputs::<N>(value, normal::<In, N>(Vector::cast_from(second.unwrap())))
+        let second = as_pushed(second.unwrap());
+        two_inputs::<N>(value, normal::<In, N>(Vector::cast_from(second)))
     } else {
         one_input::<N>(value)
     }

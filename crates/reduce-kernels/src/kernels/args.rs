@@ -6,7 +6,7 @@ use cubecl::{ir::ElemType, prelude::*};
 
 use super::{
     at_once::AtOnce,
-    cache::{CachePolicy, cache_policy, read_vector},
+    cache::{CachePolicy, read_vector},
     geometry::CompanionAccess,
 };
 use crate::operator::{
@@ -173,8 +173,8 @@ pub(crate) struct InputArrays {
     pub(crate) second_access: CompanionAccess,
     /// The elements of the axis that are read, if these are not all of them in their order.
     pub(crate) indices: ComptimeOption<IndexArray>,
-    /// Where the kernel may say so: 1 if the cache should give up first what is read, otherwise 0.
-    pub(crate) streams: ComptimeOption<u32>,
+    /// The policy of the cache for what is read, if the kernel names one.
+    pub(crate) policy: ComptimeOption<u64>,
 }
 
 /// The indices of elements of the one axis of a reduction, as an array.
@@ -474,7 +474,7 @@ pub(super) fn input_of(arrays: &InputArrays) -> Input {
             last: clamp_min(of.count, 1usize) - 1,
             last_element: clamp_min(of.len, 1usize) - 1,
         }),
-        policy: cache_policy(&arrays.streams),
+        policy: arrays.policy.as_ref().map(|policy| *policy),
     }
 }
 

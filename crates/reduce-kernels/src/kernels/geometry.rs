@@ -392,6 +392,22 @@ pub(crate) enum CompanionAccess {
     SecondAgain,
 }
 
+/// The offset in the input of a row-major index over `dims`, in vectors: all strides are multiples
+/// of them. Compilers divide a stride once, and not the offset of each load.
+#[cube]
+pub(super) fn strided_vectors(
+    dims: &Sequence<Dim>,
+    index: usize,
+    #[comptime] vector: usize,
+) -> usize {
+    let mut strides = Sequence::<usize>::new();
+    #[unroll]
+    for nth in 0..dims.len().comptime() {
+        strides.push(dims.index(nth).stride / vector);
+    }
+    strided(dims, &strides, index)
+}
+
 /// The offset of a row-major index over `dims` with other strides.
 #[cube]
 pub(super) fn strided(dims: &Sequence<Dim>, strides: &Sequence<usize>, index: usize) -> usize {

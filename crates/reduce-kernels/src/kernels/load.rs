@@ -5,7 +5,7 @@ use reduce_planner::Direction;
 
 use super::{
     companion::load_elements,
-    geometry::{CompanionAccess, Geometry, offsets, strided},
+    geometry::{CompanionAccess, Geometry, offsets, strided, strided_vectors},
     realign::moved_together,
     share::Share,
 };
@@ -148,7 +148,7 @@ fn load_along(share: &Share<'_>, nth: usize) -> Loaded {
 }
 
 /// Adds the loads `first`, `first + stride`, ... of a tensor of a list, whose array is found once
-/// for all of them. A load past the end repeats the first and is not valid.
+/// for all of them. A load past the end repeats the last and is not valid.
 #[cube]
 pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>, first: usize) {
     // CUDA's compiler keeps the branches that find an array. With one choice for each load, the L2
@@ -159,7 +159,7 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
     #[unroll]
     for k in 0..in_flight {
         let nth = first + k * share.stride;
-        numbers.push(select(nth < share.geometry.loads_per_tile, nth, first));
+        numbers.push(clamp_max(nth, share.geometry.loads_per_tile - 1));
     }
     let mut together = Sequence::<Loaded>::new();
     load_together(&mut together, share, &numbers);
@@ -171,6 +171,48 @@ pub(super) fn load_block_of_list(loads: &mut Sequence<Loaded>, share: &Share<'_>
             second: loaded.second,
             position: loaded.position,
             valid: first + k * share.stride < share.geometry.loads_per_tile,
+        });
+    }
+}
+
+/// Whether the loads of a tile are whole vectors across outputs, of rows that lie equally far apart.
+#[cube]
+pub(super) fn lie_evenly(share: &Share<'_>) -> comptime_type!(bool) {
+    let access = comptime![share.access];
+    let rows = share.geometry.reduced.len().comptime();
+    let in_order = share.input.is_in_order();
+    let across = comptime![access.direction == Direction::Across && rows == 1 && in_order];
+    comptime![across && !access.peeled && !access.realigned]
+}
+
+/// Adds the loads `first`, `first + stride`, ... of rows that [lie evenly](lie_evenly), of which the
+/// first exists. A load past the end repeats the last and is not valid.
+///
+/// Each index is the one before and a step, which takes one instruction where a product of the row
+/// and its stride takes three.
+#[cube]
+pub(super) fn load_even_rows(loads: &mut Sequence<Loaded>, share: &Share<'_>, first: usize) {
+    let geometry = share.geometry;
+    let vector = comptime![share.access.vector];
+    let count = geometry.loads_per_tile;
+    let stride = geometry.reduced.index(0).stride / vector;
+    let start = share.tile.input / vector;
+    let last = start + (count - 1) * stride;
+    // Steps beyond the last row may not fit an index.
+    let step = clamp_max(share.stride, count) * stride;
+    let mut index = start + first * stride;
+    #[unroll]
+    for k in 0..comptime![share.access.loads_in_flight] {
+        if comptime![k > 0] {
+            index = clamp_max(index + step, last);
+        }
+        let nth = first + k * share.stride;
+        let row = clamp_max(nth, count - 1);
+        loads.push(Loaded {
+            value: share.input.vector(index),
+            second: second_of(share, row, 0usize),
+            position: position_across(geometry, row),
+            valid: nth < count,
         });
     }
 }
@@ -287,8 +329,10 @@ fn load_across(share: &Share<'_>, nth: usize, #[comptime] at_end: AtEnd) -> Load
     } else if comptime![access.realigned && at_end == AtEnd::Clamped] {
         // There is no branch, because this load is in the loop. The caller replaces the value.
         value = input.vector(clamp_max(start / vector, whole_vectors(share) - 1));
-    } else {
+    } else if comptime![access.realigned] {
         value = input.vector(start / vector);
+    } else {
+        value = input.vector(tile.input / vector + strided_vectors(&geometry.reduced, nth, vector));
     }
     let second = second_of(share, nth, 0usize);
     Loaded { value, second, position: position_across(geometry, nth), valid: true }

@@ -4,6 +4,7 @@ use cubecl::prelude::*;
 use reduce_planner::Combine;
 
 use super::at_once::hash_at_once;
+use crate::operator::HardwareMath;
 
 /// The units of a cube that work on one tile: their number, their positions, and how they combine.
 ///
@@ -62,6 +63,18 @@ pub(super) struct UnitPlace {
     pub(super) tile: u32,
     /// Number among the members of the team. Member 0 ends up with the tile's accumulator.
     pub(super) member: u32,
+}
+
+/// The number of this unit in its plane.
+///
+/// Through NVRTC, CubeCL 0.11's `UNIT_POS_PLANE` is a remainder by `warpSize`, which that compiler
+/// does not know: a division, of fifteen instructions.
+#[cube]
+pub(super) fn unit_in_plane() -> u32 {
+    let by_nvrtc = HardwareMath::value().comptime() == 2;
+    let properties = comptime::device_properties().comptime();
+    let size = comptime![properties.hardware.plane_size_max];
+    if comptime![by_nvrtc] { UNIT_POS % size } else { UNIT_POS_PLANE }
 }
 
 /// The place of this unit in its cube.

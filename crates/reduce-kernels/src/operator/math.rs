@@ -50,6 +50,8 @@
 //! differ between backends, because they fuse different operations.
 #![allow(missing_docs, reason = "#[cube] adds an undocumented twin of each function")]
 
+use core::ops::Not;
+
 use cubecl::prelude::*;
 
 use super::{HardwareMath, element_wise::is_nan};
@@ -569,6 +571,24 @@ pub(crate) fn has_nan_bits<E: Float, N: Size>(value: Vector<E, N>) -> Vector<boo
         magnitude.greater_than(&bits::<N>(INFINITY_BITS))
     } else {
         is_nan::<E, N>(value)
+    }
+}
+
+/// Whether either component is NaN.
+///
+/// NVRTC makes one comparison of those that say here whether two numbers are ordered, and two of two
+/// questions for NaN. Drivers that may assume that there is none are asked twice.
+#[cube]
+pub(crate) fn is_either_nan<E: Float, N: Size>(
+    left: Vector<E, N>,
+    right: Vector<E, N>,
+) -> Vector<bool, N> {
+    let element = elem_type_of::<E>();
+    let hardware = HardwareMath::value().comptime();
+    if comptime![element.is_float() && hardware == 2] {
+        left.less_equal(&right).or(left.greater_than(&right)).not()
+    } else {
+        is_nan::<E, N>(left).or(is_nan::<E, N>(right))
     }
 }
 

@@ -6,8 +6,9 @@ use reduce_kernels::{
     device_of,
     functions::count_nonzero,
     mean,
+    operators::LogSumExp,
     partials::{ShardSpec, merge_partials},
-    planner::PlanError,
+    planner::{Access, Combine, Direction, Plan, PlanError, Schedule},
     reduce, storage_type, sum,
 };
 
@@ -106,4 +107,30 @@ pub(crate) fn more_elements_than_32_bits_count(client: &Client) {
         narrow.to_string().contains(&format!("`argmax` of {elements} elements of u8")),
         "{narrow}"
     );
+}
+
+/// Three rows so far apart that the step from a load of a unit to its next is longer than 32 bits
+/// count. The loads past the end of a share stay in the rows: what lies between these is so large
+/// that the exponentials of their elements would vanish beside it.
+pub(crate) fn rows_far_apart(client: &Client) {
+    const COLUMNS: usize = 8;
+    let units = device_of(client).max_units_per_cube;
+    let stride = (1usize << 32) / units as usize + 1;
+    let value = |row: usize, column: usize| (row + 2 * column) as f32 / 4.0;
+    let mut elements = vec![1e30f32; 2 * stride + COLUMNS];
+    for (row, column) in (0..3).flat_map(|row| (0..COLUMNS).map(move |column| (row, column))) {
+        elements[row * stride + column] = value(row, column);
+    }
+    let handle = client.create_from_slice(f32::as_bytes(&elements));
+    let storage = storage_type(ElementType::F32);
+    let input = TensorHandle::new(handle, [3, COLUMNS], [stride, 1], storage);
+    let access = Access::new(Direction::Across).with_loads_in_flight(4);
+    let combine = Combine::Shared;
+    let schedule = Schedule::Cube { units_per_output: units, outputs_per_cube: 1, combine };
+    let reduction = reduce(LogSumExp, &input).over(0).with_plan(Plan::new(access, schedule));
+    let found = read::<f32>(client, &reduction.run(client).unwrap(), COLUMNS);
+    for (column, found) in found.into_iter().enumerate() {
+        let sum: f64 = (0..3).map(|row| f64::from(value(row, column)).exp()).sum();
+        assert!((f64::from(found) - sum.ln()).abs() < 1e-6, "column {column}: {found}");
+    }
 }

@@ -277,6 +277,7 @@ macro_rules! suite {
                 requested_types: types::requested_types;
                 calls_in_turn: types::calls_in_turn;
                 more_elements_than_32_bits_count: large::more_elements_than_32_bits_count;
+                rows_far_apart: large::rows_far_apart;
                 long_sums: numerics::long_sums;
                 variance_far_from_zero: numerics::variance_far_from_zero;
                 extreme_magnitudes: numerics::extreme_magnitudes;

@@ -25,6 +25,7 @@ use crate::{
             IndexArrayLaunch, InputArrays, InputArraysLaunch, KernelTypes, KernelTypesArg,
             PartialArrays, ResultArraysLaunch, Stores, TargetArrays, TargetArraysLaunch,
         },
+        cache::cache_policy,
         geometry::{Dim, Geometry},
         merge::merge_partials,
         single_pass::reduce_single_pass,
@@ -317,7 +318,7 @@ impl Inputs<'_> {
             second_wide.into(),
             how,
             indices.into(),
-            streams.map(u32::from).into(),
+            streams.map(cache_policy).into(),
         )
     }
 }

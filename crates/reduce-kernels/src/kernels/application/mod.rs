@@ -31,7 +31,7 @@ use super::{
     held::{Held, Hold, held_total, hold_loads, results_in_passes},
     reducer::Reducer,
     share::{Share, share_among_cubes},
-    team::{Team, UnitPlace, place},
+    team::{Team, UnitPlace, place, unit_in_plane},
     total::total,
 };
 use crate::operator::{
@@ -273,7 +273,7 @@ fn shared_results<N: Width>(
     } else if comptime![team.is_in_plane()] {
         // A shuffle instead of a barrier took softmax of f32 1048576 × 64 from 150 to 137 us on one
         // H200.
-        own.shuffle_from(UNIT_POS_PLANE - place.member * comptime![team.unit_stride])
+        own.shuffle_from(unit_in_plane() - place.member * comptime![team.unit_stride])
     } else {
         let mut shared = Columns::<ResultTypes, N>::shared(team.tiles_per_cube(), results);
         if place.member == 0 {

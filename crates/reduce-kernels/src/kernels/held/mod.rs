@@ -10,6 +10,7 @@ pub(super) use self::passes::results_in_passes;
 use super::{
     accumulate::{load_inside, take_loads, taken},
     combine::combine_vectors,
+    conversion::as_pushed,
     geometry::CompanionAccess,
     load::{AtEnd, Loaded, load},
     reducer::Reducer,
@@ -121,7 +122,7 @@ impl Held {
         if comptime![converted > 0] {
             *self.values.index(nth)
         } else {
-            Vector::cast_from(self.loads.index(nth).value)
+            as_pushed(self.loads.index(nth).value)
         }
     }
 
@@ -162,7 +163,7 @@ pub(super) fn hold_loads(
                 load_inside(share, nth, other, AtEnd::Never)
             };
             if comptime![hold.is_converted()] {
-                values.push(Vector::cast_from(loaded.value));
+                values.push(as_pushed(loaded.value));
             }
             loads.push(loaded);
         }

@@ -7,6 +7,7 @@ use crate::{
     kernels::{
         accumulate::load_inside,
         combine::combine_plane,
+        conversion::as_pushed,
         load::{AtEnd, Loaded, edge_slots, load_edge},
         reducer::Reducer,
         share::Share,
@@ -134,7 +135,7 @@ fn accumulate_pass<N: PassWidth>(
                 #[unroll]
                 for k in 0..comptime![access.loads_in_flight] {
                     let loaded = *loads.index(k);
-                    let value = Vector::cast_from(loaded.value);
+                    let value = as_pushed(loaded.value);
                     values.push(element::<Wide, Wide>(value, loaded.second, parameters, passes));
                 }
                 let block = block_of::<N>(&loads, &values, after, parameters, traits, passes, pass);
@@ -180,7 +181,7 @@ fn element<N: PassWidth, W: Size>(
     #[comptime] passes: PassesRef,
 ) -> Vector<In, N> {
     let inputs = if comptime![passes.0.0.inputs == 2] {
-        let second = Vector::<In, W>::cast_from(second.unwrap());
+        let second = as_pushed(second.unwrap());
         two_inputs::<N>(value, Vector::cast_from(second))
     } else {
         one_input::<N>(value)

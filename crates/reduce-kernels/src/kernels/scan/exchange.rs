@@ -5,7 +5,12 @@ use reduce_planner::{Combine, Direction, ScanPlan};
 
 use super::ScanSpec;
 use crate::{
-    kernels::{combine::scan_lanes, reducer::Reducer, share::Share, team::Team},
+    kernels::{
+        combine::scan_lanes,
+        reducer::Reducer,
+        share::Share,
+        team::{Team, unit_in_plane},
+    },
     operator::{Accumulator, AccumulatorTypes, Columns, Width},
 };
 
@@ -133,7 +138,7 @@ impl<N: Width> Exchange<N> {
             }
         }
         let scanned = scan_lanes::<N>(of_planes, lane, zero, reducer, lanes, stride);
-        let first_lane = UNIT_POS_PLANE - lane * stride;
+        let first_lane = unit_in_plane() - lane * stride;
         let last_lane = comptime![(planes / each - 1) * stride];
         let mut earlier = scanned.shuffle_up(stride);
         if lane == 0 {
@@ -230,7 +235,7 @@ pub(super) fn in_plane<N: Width>(
 ) -> Learned<N> {
     let zero = share.unknown_zero();
     let stride = comptime![reducer.team.unit_stride];
-    let last = UNIT_POS_PLANE - lane * stride + comptime![(lanes - 1) * stride];
+    let last = unit_in_plane() - lane * stride + comptime![(lanes - 1) * stride];
     let count = totals.len().comptime();
     let mut before = Sequence::<Accumulator<N>>::new();
     let mut of_loads = Sequence::<Accumulator<N>>::new();

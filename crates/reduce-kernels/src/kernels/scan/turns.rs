@@ -21,7 +21,9 @@ use super::{
     transpose::Transposition,
 };
 use crate::{
-    kernels::{args::Output, geometry::Companion, load::Loaded, reducer::Reducer},
+    kernels::{
+        args::Output, geometry::Companion, load::Loaded, reducer::Reducer, team::unit_in_plane,
+    },
     operator::{Accumulator, Slice, Stored, Wide, Width, shared},
 };
 
@@ -73,7 +75,7 @@ impl<N: Width> Turns<N> {
         // The lanes of a plane take loads alternately, so all of them begin with what lies before the
         // first load of the plane.
         let lane = part.share.place.member % comptime![spec.team.neighbours()];
-        before = before.shuffle_from(UNIT_POS_PLANE - lane);
+        before = before.shuffle_from(unit_in_plane() - lane);
         Turns::<N> { number, kept: memory, last, before, total: learned.total, transposition }
     }
 

@@ -11,6 +11,7 @@ use crate::operator::{
     block::{any, fold, leading, spread},
     derived::derived,
     element_wise::{and_not_nan, highest, is_nan, unless_nan},
+    math::is_either_nan,
     rules,
 };
 
@@ -70,7 +71,7 @@ pub(super) trait Order: Preference {
 #[cube]
 impl Order for Greater {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_ahead::<E, N>(left, right, right.greater_than(&left))
+        nan_is_ahead::<E, N>(left, right, right.greater_than(&left), right.less_equal(&left))
     }
 
     fn is_number_ahead<E: Float, N: Size>(
@@ -85,7 +86,7 @@ impl Order for Greater {
 #[cube]
 impl Order for Lesser {
     fn is_ahead<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<bool, N> {
-        nan_is_ahead::<E, N>(left, right, right.less_than(&left))
+        nan_is_ahead::<E, N>(left, right, right.less_than(&left), right.greater_equal(&left))
     }
 
     fn is_number_ahead<E: Float, N: Size>(
@@ -336,10 +337,16 @@ fn number<O: Order, E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
 /// Whether any element of a block is NaN.
 #[cube]
 fn has_nan<W: Size>(block: &Block<W>) -> bool {
-    let mut nan = is_nan::<In, W>(block.value(0usize));
+    let count = block.load_count();
+    let mut nan = Vector::<bool, W>::new(false);
     #[unroll]
-    for nth in 1..block.load_count() {
-        nan = nan.or(is_nan::<In, W>(block.value(nth)));
+    for pair in 0..comptime![count / 2] {
+        let left = block.value(comptime![2 * pair]);
+        let right = block.value(comptime![2 * pair + 1]);
+        nan = nan.or(is_either_nan::<In, W>(left, right));
+    }
+    if comptime![count % 2 == 1] {
+        nan = nan.or(is_nan::<In, W>(block.value(comptime![count - 1])));
     }
     any::<W>(nan)
 }

@@ -1,12 +1,12 @@
 //! Minimum, maximum, and both with one read of the input.
 
-use core::marker::PhantomData;
+use core::{marker::PhantomData, ops::Not};
 
 use cubecl::prelude::*;
 
 use crate::operator::{
-    A, B, Block, Blocks, Blockwise, Definition, In, One, Operator, Out, Out2, Pair, Parameters,
-    Position, Reproducible, Two, TypeRule, Value,
+    A, B, Block, Blocks, Blockwise, Definition, HardwareMath, In, One, Operator, Out, Out2, Pair,
+    Parameters, Position, Reproducible, Two, TypeRule, Value,
     block::{Fold, any, fold},
     derived::derived,
     element_wise::{and_not_nan, highest, is_nan, lowest, nan_or_lowest, or_nan, unless_nan},
@@ -95,32 +95,43 @@ impl Preference for Lesser {
     }
 }
 
-/// Whether the right value is ahead, from `ahead`, the comparison of numbers: also if it is NaN and
-/// the left one is not, and never if the left one is NaN. Each type costs as few operations as
-/// possible. There is no branch, because later loads would wait for it.
+/// Whether the right value is ahead, from two comparisons of numbers, which are false if either is
+/// NaN: whether it is `ahead`, and whether it is not (`behind`). It is ahead too if it is NaN and the
+/// left one is not, and never if the left one is NaN. Each type costs as few operations as possible.
+/// There is no branch, because later loads would wait for it.
 ///
-/// NVIDIA's compiler for SPIR-V may make one comparison of `right > left || is_nan(right)`: one
-/// that is true if either value is NaN. The question to the left value therefore comes last.
+/// NVRTC makes one comparison of `!(right <= left)`: one that is true if either value is NaN. So may
+/// NVIDIA's compiler for SPIR-V of `right > left || is_nan(right)`. The question to the left value
+/// therefore comes last.
 #[cube]
 pub(super) fn nan_is_ahead<E: Float, N: Size>(
     left: Vector<E, N>,
     right: Vector<E, N>,
     ahead: Vector<bool, N>,
+    behind: Vector<bool, N>,
 ) -> Vector<bool, N> {
-    and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
+    let element = elem_type_of::<E>();
+    let hardware = HardwareMath::value().comptime();
+    if comptime![element.is_float() && hardware == 2] {
+        and_not_nan::<E, N>(behind.not(), left)
+    } else {
+        and_not_nan::<E, N>(or_nan::<E, N>(ahead, right), left)
+    }
 }
 
 /// The greater value of each component; NaN if either is NaN.
 #[cube]
 pub(super) fn greater<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    let taken = nan_is_ahead::<E, N>(left, right, right.greater_than(&left));
+    let taken =
+        nan_is_ahead::<E, N>(left, right, right.greater_than(&left), right.less_equal(&left));
     select_many(taken, right, left)
 }
 
 /// The smaller value of each component; NaN if either is NaN.
 #[cube]
 fn lesser<E: Float, N: Size>(left: Vector<E, N>, right: Vector<E, N>) -> Vector<E, N> {
-    let taken = nan_is_ahead::<E, N>(left, right, right.less_than(&left));
+    let taken =
+        nan_is_ahead::<E, N>(left, right, right.less_than(&left), right.greater_equal(&left));
     select_many(taken, right, left)
 }
 
