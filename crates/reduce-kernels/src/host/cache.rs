@@ -259,9 +259,9 @@ pub(crate) fn identity(client: &Client) -> usize {
     core::ptr::from_ref(client.properties()).addr()
 }
 
-/// What is prepared for a request. If it is not remembered, calls `prepare` and remembers
-/// what that returns; errors are not remembered. What was prepared under other settings
-/// of the process counts as not remembered.
+/// What is prepared for a request. If it is not remembered, calls `prepare` and remembers what that
+/// returns; errors are not remembered. What was prepared under other settings of the process counts
+/// as not remembered.
 pub(crate) fn prepared<Q: Asked>(
     client: usize,
     asked: &Q,

@@ -325,7 +325,8 @@ fn loads_surely_valid(geometry: &Geometry, #[comptime] access: Access) -> usize 
 }
 
 /// The last load of a tile with realigned rows across outputs, whose vector may reach beyond the
-/// input. Operators that refuse blocks do without: refused blocks are loaded again, and there with single elements.
+/// input. Operators that refuse blocks do without: refused blocks are loaded again, and there with
+/// single elements.
 #[cube]
 fn end_of(share: &Share<'_>, #[comptime] operator: OperatorRef) -> Vector<Stored, Wide> {
     if comptime![share.access.realigns_across() && !operator.0.may_refuse()] {
@@ -366,9 +367,10 @@ fn issue(
         } else {
             load_or_last(share, nth)
         };
-        // Realigned rows across outputs hold elements of other outputs, or of no tensor, at both ends. They are
-        // added to components without an output. An operator that may refuse a block gets an
-        // element of the block instead, because NaN beside it would send the block the slow way.
+        // Realigned rows across outputs hold elements of other outputs, or of no tensor, at both
+        // ends. They are added to components without an output. An operator that may refuse a block
+        // gets an element of the block instead, because NaN beside it would send the block the slow
+        // way.
         let value = if comptime![!access.realigns_across()] {
             loaded.value
         } else if comptime![operator.0.may_refuse()] {

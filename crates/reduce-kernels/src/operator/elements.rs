@@ -75,11 +75,11 @@ pub(crate) type Wide = DynamicSize<WideMarker>;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HardwareMathMarker;
 
-/// 2 if the kernel may use the hardware's exponentials and logarithms of f32 where these are exact
-/// enough, otherwise 1.
+/// 2 if NVRTC compiles the kernel and it may use the hardware's exponentials and logarithms of f32
+/// where these are exact enough, otherwise 1.
 ///
 /// They are instructions of PTX, which a kernel names. CubeCL 0.11 passes those on to NVRTC, and
-/// has no way to LLVM or to another GPU's.
+/// has no way to LLVM or to another GPU's. What else is written for NVRTC alone asks for it too.
 pub(crate) type HardwareMath = DynamicSize<HardwareMathMarker>;
 
 /// Identifies [`Chains`].
