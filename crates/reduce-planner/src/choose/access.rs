@@ -254,19 +254,10 @@ impl Access {
             }
             _ => self.loads_in_flight,
         };
-        // Where a unit takes many loads, narrow elements that wait to be converted do too. var of
-        // bf16 8192 × 32,000 along axis 1 took 145 us on one H200 with 4 loads in cubes of 32
-        // units, and 134 with 8.
-        let operator = problem.operator();
-        let waits = self.direction == Direction::Along
-            && schedule.kind() != ScheduleKind::Split
-            && operator.blockwise
-            && operator.fields > FEW_FIELDS
-            && problem.input().bytes() < size_of::<f32>()
-            && loads.max(1).next_power_of_two() >= LONG_ROUNDS * most as u64;
-        let more = schedule.kind() == ScheduleKind::Cube && takes_more_loads(problem);
-        let waits = waits || self.direction == Direction::Along && more;
-        let most = if waits { (2 * most).min(Self::MOST_LOADS_IN_FLIGHT) } else { most };
+        let more = self.direction == Direction::Along
+            && schedule.kind() == ScheduleKind::Cube
+            && takes_more_loads(problem);
+        let most = if more { (2 * most).min(Self::MOST_LOADS_IN_FLIGHT) } else { most };
         let single = self.direction == Direction::Along && self.vector == 1;
         let alone = single && schedule.kind() == ScheduleKind::Unit;
         let narrow = problem.input().bytes() < size_of::<f32>();
@@ -360,9 +351,6 @@ const SINGLE_LOADS: usize = 8;
 /// 20,000,001 × 9 114 with 9, 121 with 5, and 143 with 8; var of bf16 158 × 19,082 × 17 along axis 2
 /// 50.0 with 9, 51.4 with 6, and 59.8 with 8.
 const NARROW_SINGLE_LOADS: usize = 16;
-
-/// Rounds of a unit from which on it has more loads of narrow elements in flight.
-const LONG_ROUNDS: u64 = 16;
 
 /// Loads of `vector` elements that keep enough bytes in flight and leave registers for
 /// accumulators.

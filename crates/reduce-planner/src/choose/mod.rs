@@ -33,6 +33,7 @@ pub(crate) use cost::norm;
 pub(crate) use sizing::{FEW_FIELDS, cubes_wanted, floor_power_of_two};
 
 use cost::Costs;
+use sizing::has_costly_blocks;
 
 use crate::{
     device::Device,
@@ -229,7 +230,8 @@ impl Search {
             let units = schedule.all_units_per_output().max(1);
             let per_unit = div_ceil(access.loads_per_output(problem), units);
             let loads = fitted.loads_in_flight;
-            let twice = if per_unit > loads as u64 { 2 * loads } else { 0 };
+            let more = per_unit > loads as u64 && !has_costly_blocks(problem, schedule.kind());
+            let twice = if more { 2 * loads } else { 0 };
             // Fewer loads rarely win, except with the size of the rules, and with other numbers of
             // lanes, whose units may have one round that is not full or two of which one is.
             let fewer = schedule == ruled.schedule || schedule.kind() == ScheduleKind::Plane;

@@ -2,6 +2,7 @@
 
 use crate::{
     device::Device,
+    kind::ScheduleKind,
     numbers::{AccumulatorTuning, Row, Tuning, Weight},
     plan::{Access, check::accumulator_bytes},
     problem::{Direction, ElementCost, OperatorClass, Problem},
@@ -66,6 +67,27 @@ pub(super) fn takes_more_loads(problem: &Problem) -> bool {
     let operator = problem.operator();
     let is_plain = !operator.positional && operator.element_cost == ElementCost::Plain;
     operator.blockwise && is_plain && operator.fields == FEW_FIELDS && problem.second().is_none()
+}
+
+/// Whether blocks of twice the usual loads take more than they save, because fewer cubes reside with
+/// their registers: those of narrow elements for accumulators of many fields in whole rows, and
+/// across outputs for exponentials. Cubes of a split reside anyway, and have few rounds so.
+///
+/// Of bf16 8192 × 32,000 along axis 1, means and variances took 130.2 us on one H200 with 8 loads in
+/// planes, and 120.4 with 4; variances of 16,384 × 16,384 124.8 and 121.7, of 4096 × 50,256 104.0
+/// and 98.1. logsumexp of bf16 64 × 2048 × 2048 along axis 1 took 149.8 with 16, and 130.1 with 8, of
+/// 8192 × 16,384 along axis 0 84.6 and 68.4.
+pub(super) fn has_costly_blocks(problem: &Problem, kind: ScheduleKind) -> bool {
+    let operator = problem.operator();
+    let is_narrow = problem.input().bytes() < size_of::<f32>();
+    let in_blocks = match problem.direction() {
+        Direction::Along => {
+            let many_fields = operator.blockwise && operator.fields > FEW_FIELDS;
+            many_fields && kind != ScheduleKind::Split
+        }
+        Direction::Across => operator.element_cost.is_transcendental(),
+    };
+    is_narrow && in_blocks
 }
 
 /// Whether rows begin inside lines of the cache, so that segments of neighbouring rows do.
