@@ -68,6 +68,7 @@ fn the_measured_numbers_are_the_default() {
     assert_eq!(vulkan, Tuning::vulkan());
     let mut others = vulkan;
     others.segments = Tuning::h200().segments;
+    others.scan = Tuning::h200().scan;
     others.split_bytes_in_flight_along = Tuning::h200().split_bytes_in_flight_along;
     others.split_units_per_cube_along = Tuning::h200().split_units_per_cube_along;
     assert_eq!(others, Tuning::h200());

@@ -3,7 +3,7 @@
 use reduce_planner::{
     Access, Combine, Device, Direction, ElementCost, ElementType, Illegal, InputSpec, Numerics,
     OperatorClass, PlanError, Planned, ProblemError, ScanParts, ScanPlan, ScanProblem, ScanReason,
-    ScanSpec, ScheduleKind, ShardSpec, choose_scan, force_scan, row_major_strides,
+    ScanSpec, ScheduleKind, ShardSpec, Tuning, choose_scan, force_scan, row_major_strides,
 };
 
 const SUM: OperatorClass = OperatorClass::new("sum", 4);
@@ -219,7 +219,7 @@ fn columns_have_few_chunks() {
     assert_eq!(of(means, &[F32, F32]), (1, 16, 8, 32));
     let logarithms =
         OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
-    assert_eq!(of(logarithms, &[F32]), (2, 16, 16, 16));
+    assert_eq!(of(logarithms, &[F32]), (2, 16, 16, 32));
     assert_eq!(of(OperatorClass::new("max_with_index", 8).fields(2), &[F32]), (4, 8, 16, 8));
 }
 
@@ -252,13 +252,12 @@ fn lanes_exchange_elements_of_long_merges() {
     let plain = rows(SUM);
     assert!(!plan.transposes(&plain));
     assert_eq!(chosen(&plain, &device).kind(), ScheduleKind::Cube);
-    // Two results take longer to store than a row's chunks take to wait for.
     let positioned = OperatorClass::new("max_with_index", 8).fields(2).positional().blockwise();
     let two = results(positioned, &[ElementType::F32, ElementType::U32]);
     assert_eq!(
         chosen(&two, &device).to_string(),
-        "scan by a plane: 32 units per output in planes of 32, 4 outputs per cube; vectors of 4 \
-         along the reduction, 4 loads in flight"
+        "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 along \
+         the reduction, 4 loads in flight"
     );
     // 32 units with 4 vectors of 16 bytes, and one vector in eight left out, as input and results.
     let vectors = 32 * 4 * 9 / 8;
@@ -271,6 +270,47 @@ fn lanes_exchange_elements_of_long_merges() {
         matches!(&error, PlanError::Unfit { reason: found, .. } if *found == reason),
         "{error}"
     );
+}
+
+/// Rows of such operators have few lanes with many loads each, because each lane merges what the
+/// others have. Few rows have more lanes: all of them fill the device.
+#[test]
+fn long_merges_take_few_lanes() {
+    let lanes_of = |fields: usize, element, shape: [usize; 2], device: &Device| {
+        let strides = row_major_strides(&shape);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let operator = OperatorClass::new("any", 4 * fields).fields(fields);
+        let operator = match fields {
+            2 => operator.element_cost(ElementCost::Exponential),
+            _ => operator,
+        };
+        let problem =
+            ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(&[element])).unwrap();
+        let plan = chosen(&problem, device);
+        assert_eq!(plan.kind(), ScheduleKind::Plane, "{plan}");
+        (plan.units_per_output, plan.access.loads_in_flight, plan.outputs_per_cube)
+    };
+    let lanes = |fields, element, len, device: &Device| {
+        lanes_of(fields, element, [(1 << 26) / len, len], device)
+    };
+    let (wide, narrow) = (ElementType::F32, ElementType::BF16);
+    let cuda = Device::h200();
+    assert_eq!(lanes_of(5, wide, [1056, 1024], &cuda), (32, 8, 2));
+    let of_variances = |element, len| lanes(5, element, len, &cuda);
+    assert_eq!(
+        [64, 256, 1024, 8192].map(|len| of_variances(wide, len)),
+        [(2, 8, 32), (4, 8, 16), (16, 8, 4), (32, 8, 2)]
+    );
+    assert_eq!([64, 1024].map(|len| of_variances(narrow, len)), [(2, 4, 32), (4, 8, 16)]);
+    let of_exponentials = |element, len| lanes(2, element, len, &cuda);
+    assert_eq!([256, 1024].map(|len| of_exponentials(wide, len)), [(16, 4, 2), (32, 4, 1)]);
+    assert_eq!([256, 1024].map(|len| of_exponentials(narrow, len)), [(4, 8, 16), (16, 8, 4)]);
+    let mut vulkan = Device::h200();
+    vulkan.tuning = Tuning::vulkan();
+    assert_eq!(lanes(5, wide, 1024, &vulkan), (8, 2, 4));
+    assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 2, 1));
+    vulkan.max_vector = 4;
+    assert_eq!(lanes(5, narrow, 1024, &vulkan), (4, 4, 8));
 }
 
 /// Long rows that vectors do not divide begin and end inside vectors, and short ones are read in

@@ -425,6 +425,7 @@ impl Tuning {
     pub const fn vulkan() -> Self {
         Self {
             segments: SegmentsTuning::vulkan(),
+            scan: ScanTuning::vulkan(),
             split_bytes_in_flight_along: 128,
             split_units_per_cube_along: 512,
             ..Self::h200()

@@ -19,12 +19,43 @@ pub struct ScanTuning {
     /// lane. Sums of f32 65536 × 1024 took 142 us in planes whose lanes have 8 loads, and 137 in
     /// cubes of 64 units with 4.
     pub plane_loads: u32,
-    /// Most loads of a row for each lane where operators merge many fields, take exponentials, or
-    /// have several results. Of f32 65536 × 1024, logarithms of sums of exponentials took 140 us
-    /// with 4 of 8 loads in flight and a plane in each cube, 148 with 2 planes, and 151 with 8
-    /// loads and 4 planes; maxima with their positions 218 us in planes, and 231 in cubes of 64
-    /// units.
+    /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
+    /// Loads in flight along rows where operators merge many fields. Lanes and units merge once for
+    /// each chunk, so larger chunks are fewer merges: variances of f32 65,536 × 1024 took 206 us on
+    /// one H200 with 4 loads in 32 lanes, 188 with 8, and 169 with 8 in 16. Through Vulkan, whose
+    /// compiler has no registers for that, they took 304 with 4 in 32 lanes, 328 with 8 in 16, and
+    /// 260 with 2 in 8.
+    #[cfg_attr(feature = "serde", serde(default = "many_fields_loads"))]
+    pub many_fields_loads: u32,
+    /// The same where they take exponentials. Logarithms of their sums of f32 65,536 × 1024 took 133
+    /// us with 4, and 144 with 8; through Vulkan 220 with 4, and 186 with 2.
+    #[cfg_attr(feature = "serde", serde(default = "exponential_loads"))]
+    pub exponential_loads: u32,
+    /// The same of elements narrower than 4 bytes in both cases. Logarithms of sums of exponentials
+    /// of bf16 65,536 × 1024 took 101 us with 4 in 32 lanes, and 90 with 8 in 16.
+    #[cfg_attr(feature = "serde", serde(default = "narrow_long_function_loads"))]
+    pub narrow_long_function_loads: u32,
+    /// Loads of a row for each lane of a plane where operators merge many fields, and twice as many
+    /// of narrow elements. A row has as many lanes as that takes, because each merges what the
+    /// others have: variances of bf16 65,536 × 1024 took 152 us on one H200 with 8 loads in each
+    /// lane, 133 with 16, and 128 with 32; of f32 1,048,576 × 64 707 with one, and 183 with 8.
+    #[cfg_attr(feature = "serde", serde(default = "many_fields_loads_per_lane"))]
+    pub many_fields_loads_per_lane: u32,
+    /// Units of a cube of such lanes. Those of exponentials of wide elements have a plane each:
+    /// lanes exchange elements through shared memory, of which small cubes have the most, and a
+    /// plane took 133 us where two took 141. Through Vulkan, two took up to 1.5 times as long in all
+    /// cases.
+    #[cfg_attr(feature = "serde", serde(default = "long_function_units_per_cube"))]
+    pub long_function_units_per_cube: u32,
+    /// Most loads of a row for each lane where operators have several results.
+    #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_several_results"))]
+    pub plane_loads_of_several_results: u32,
+    /// These loads in flight. Maxima of f32 65,536 × 1024 with their positions took 204 us on one
+    /// H200 in planes with 4 of 8 loads in flight, and 199 in cubes of 64 units; through Vulkan 250
+    /// and 248, and 212 in planes with 2.
+    #[cfg_attr(feature = "serde", serde(default = "several_results_loads"))]
+    pub several_results_loads: u32,
     /// Units of a cube whose units or planes do not share rows.
     pub independent_units_per_cube: u32,
     /// Most units of a cube that scans a row.
@@ -115,13 +146,19 @@ pub struct ScanTuning {
     pub plane_exchange_ns: u32,
     /// The same through shared memory alone.
     pub shared_exchange_ns: u32,
+    /// Picoseconds that a multiprocessor takes for a field of an accumulator that a unit of a row
+    /// merges, where operators merge many fields or take exponentials.
+    #[cfg_attr(feature = "serde", serde(default = "merge_ps"))]
+    pub merge_ps: u32,
     /// Rows for each multiprocessor that batch-invariant plans are made for.
     pub reference_rows: u32,
 }
 
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
-        plane_loads_of_long_functions,
+        plane_loads_of_long_functions, many_fields_loads, exponential_loads,
+        narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
+        plane_loads_of_several_results, several_results_loads,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
         look_back_loads, look_back_narrow_loads, look_back_units_across,
@@ -130,8 +167,8 @@ rules!(ScanTuning {
         many_loads_across;
     count: units_per_multiprocessor, split_units_per_multiprocessor, chunks_per_part,
         units_per_multiprocessor_across, many_cubes_across, look_back_cubes,
-        look_back_shared_cubes, plane_exchange_ns, shared_exchange_ns, peeled_row_vectors,
-        reference_rows;
+        look_back_shared_cubes, plane_exchange_ns, shared_exchange_ns, merge_ps,
+        peeled_row_vectors, reference_rows;
 });
 
 impl ScanTuning {
@@ -142,7 +179,14 @@ impl ScanTuning {
             unit_loads_without_planes: 4,
             unit_loads_across: 8,
             plane_loads: 4,
-            plane_loads_of_long_functions: 8,
+            plane_loads_of_long_functions: 64,
+            many_fields_loads: many_fields_loads(),
+            exponential_loads: exponential_loads(),
+            narrow_long_function_loads: narrow_long_function_loads(),
+            many_fields_loads_per_lane: many_fields_loads_per_lane(),
+            long_function_units_per_cube: long_function_units_per_cube(),
+            plane_loads_of_several_results: plane_loads_of_several_results(),
+            several_results_loads: several_results_loads(),
             independent_units_per_cube: 128,
             units_per_cube: 512,
             units_per_cube_without_planes: 64,
@@ -172,9 +216,59 @@ impl ScanTuning {
             chunks_per_part: 2,
             plane_exchange_ns: 150,
             shared_exchange_ns: 400,
+            merge_ps: merge_ps(),
             reference_rows: 8,
         }
     }
+
+    /// Those of one NVIDIA H200 through Vulkan, where they differ.
+    pub(super) const fn vulkan() -> Self {
+        Self {
+            many_fields_loads: 2,
+            exponential_loads: 2,
+            narrow_long_function_loads: 4,
+            many_fields_loads_per_lane: 32,
+            long_function_units_per_cube: 32,
+            plane_loads_of_several_results: 8,
+            several_results_loads: 2,
+            ..Self::h200()
+        }
+    }
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn many_fields_loads() -> u32 {
+    8
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn exponential_loads() -> u32 {
+    4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn narrow_long_function_loads() -> u32 {
+    8
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn many_fields_loads_per_lane() -> u32 {
+    16
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn plane_loads_of_several_results() -> u32 {
+    4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn several_results_loads() -> u32 {
+    4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn long_function_units_per_cube() -> u32 {
+    64
 }
 
 /// The value of a tuning that was written before there was this field.
@@ -225,4 +319,9 @@ const fn short_row_loads() -> u32 {
 /// The value of a tuning that was written before there was this field.
 const fn short_row_units() -> u32 {
     256
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn merge_ps() -> u32 {
+    150
 }

@@ -289,13 +289,13 @@ fn by_planes(
         return Err(ScanReason::PassesLimits { limit: Illegal::NoPlaneOperations });
     }
     let loads = row_loads(access, problem);
-    let exchanges = has_long_functions(problem);
-    // Planes need no barrier, which pays where chunks take long.
-    let most_loads = match exchanges || problem.problem().results().len() > 1 {
-        true => tuning.plane_loads_of_long_functions,
-        false => tuning.plane_loads,
+    let plane = u64::from(device.plane_size_min);
+    let each = match functions_along(problem) {
+        _ if has_long_functions(problem) => tuning.plane_loads_of_long_functions,
+        Functions::SeveralResults => tuning.plane_loads_of_several_results,
+        _ => tuning.plane_loads,
     };
-    let (plane, each) = (u64::from(device.plane_size_min), u64::from(most_loads));
+    let each = u64::from(each);
     if plane < 2 {
         return Err(ScanReason::PassesLimits { limit: Illegal::OneLane });
     }
@@ -305,16 +305,70 @@ fn by_planes(
     if loads > plane * each {
         return Err(ScanReason::TooLong { loads, most: plane * each });
     }
-    let lanes = narrow_power_of_two(loads.min(plane).next_power_of_two().min(plane));
-    let access = with_loads(access, div_ceil(loads, lanes.into()), tuning.plane_loads);
-    // Lanes that exchange elements do so through shared memory, of which small cubes have the most.
-    let units = match exchanges {
-        true => device.plane_size_min,
-        false => tuning.independent_units_per_cube.min(device.max_units_per_cube),
+    let in_flight = loads_along(problem, device);
+    let lanes = lanes_wanted(problem, device, loads).max(2).next_power_of_two().min(plane);
+    let lanes = narrow_power_of_two(lanes);
+    let access = with_loads(access, div_ceil(loads, lanes.into()), in_flight);
+    let units = match functions_along(problem) {
+        Functions::Exponentials if !is_narrow(problem) => device.plane_size_min,
+        Functions::Exponentials | Functions::ManyFields => tuning.long_function_units_per_cube,
+        Functions::Light | Functions::SeveralResults => tuning.independent_units_per_cube,
     };
-    let units = narrow_power_of_two(units.into()).max(device.plane_size_min);
+    let units = narrow_power_of_two(units.min(device.max_units_per_cube).into());
+    let units = units.max(device.plane_size_min);
     Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
 }
+
+/// What takes the time of a scan along rows, beside its bytes.
+enum Functions {
+    Light,
+    /// More stores than loads.
+    SeveralResults,
+    Exponentials,
+    /// Merges of accumulators of many fields.
+    ManyFields,
+}
+
+fn functions_along(problem: &ScanProblem) -> Functions {
+    let of_row = problem.problem();
+    match has_long_functions(problem) {
+        true if of_row.operator().fields > FEW_FIELDS => Functions::ManyFields,
+        true => Functions::Exponentials,
+        false if of_row.results().len() > 1 => Functions::SeveralResults,
+        false => Functions::Light,
+    }
+}
+
+/// Loads in flight of a lane of a plane that scans rows.
+fn loads_along(problem: &ScanProblem, device: &Device) -> u32 {
+    let tuning = device.tuning.scan;
+    match functions_along(problem) {
+        Functions::Light => tuning.plane_loads,
+        Functions::SeveralResults => tuning.several_results_loads,
+        _ if is_narrow(problem) => tuning.narrow_long_function_loads,
+        Functions::Exponentials => tuning.exponential_loads,
+        Functions::ManyFields => tuning.many_fields_loads,
+    }
+}
+
+/// Lanes for a row of so many loads. Where merges take long, each lane takes at least a chunk of
+/// the row, as long as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one
+/// H200 in 8 lanes, and 16.5 in 16, of 1056 × 1024 15.1 in 8, and 9.5 in 32.
+fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
+    let tuning = device.tuning.scan;
+    let narrow = if is_narrow(problem) { 2 } else { 1 };
+    let each = match functions_along(problem) {
+        Functions::Light | Functions::SeveralResults => return loads,
+        Functions::Exponentials => loads_along(problem, device),
+        Functions::ManyFields => narrow * tuning.many_fields_loads_per_lane,
+    };
+    let units = u64::from(device.multiprocessors) * LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR;
+    let filling = units / (problem.problem().outputs() as u64).max(1);
+    div_ceil(loads, each.into()).max(filling.min(loads))
+}
+
+/// Units of planes that fill a multiprocessor where merges take long.
+const LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR: u64 = 512;
 
 /// The units of a cube for each row, or for neighbouring vectors of columns.
 fn by_cubes(
@@ -331,6 +385,14 @@ fn by_cubes(
             let is_plain = problem.problem().results().len() == 1 && !has_long_functions(problem);
             let most = match loads <= many && is_plain && device.plane_operations {
                 true => tuning.short_row_loads,
+                false if has_long_functions(problem) && device.plane_operations => {
+                    let narrow = is_narrow(problem);
+                    if narrow {
+                        tuning.narrow_long_function_loads
+                    } else {
+                        tuning.many_fields_loads
+                    }
+                }
                 false => tuning.cube_loads,
             };
             let access = with_loads(access, loads, most);
@@ -374,7 +436,9 @@ fn by_cubes_across(problem: &ScanProblem, access: Access, device: &Device) -> Sc
     let large = u64::from(tuning.many_units_per_cube_across) / side_by_side;
     let several_fields = problem.problem().operator().fields > 1;
     let (most, wanted) = if takes_long_across(problem, device) {
-        (Access::MOST_LOADS_IN_FLIGHT as u32, device_units / tiles)
+        // Variances of f32 64 × 1024 × 1024 along axis 1 took 445 us in 2 units for each column, 64
+        // in a cube, and 350 in 8.
+        (Access::MOST_LOADS_IN_FLIGHT as u32, large.max(device_units / tiles))
     } else if has_long_functions(problem) {
         (most_loads(problem, tuning.cube_loads_across), device_units / tiles)
     } else if is_narrow(problem) {
@@ -399,11 +463,20 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
     let tiles = access.output_tiles(of_row) as usize;
     let bytes = tiles.saturating_mul(access.vector * element);
     let is_light = of_row.operator().fields == 1 && !has_long_functions(problem);
+    let fills_device = |width: usize| bytes / width * 100 >= multiprocessors * MOSTLY_BUSY;
+    // Of exponentials f32 8192 × 8192 took 243 us on one H200 in cubes of 256 bytes, and 259 of 128;
+    // of variances bf16 8192 × 8192 329 of 128, and 434 of 64.
+    if takes_long_across(problem, device) {
+        let many_fields = problem.problem().operator().fields > FEW_FIELDS;
+        let wide = if many_fields { line } else { 2 * line };
+        if (many_fields || !is_narrow(problem)) && fills_device(wide) {
+            return wide;
+        }
+    }
     if is_narrow(problem) || !is_light {
         // Narrower cubes are more, and half a line of the cache still is a whole transfer.
         return if bytes <= multiprocessors.saturating_mul(line) { line / 2 } else { line };
     }
-    let fills_device = |width: usize| bytes / width * 100 >= multiprocessors * MOSTLY_BUSY;
     let row_bytes = access.inner_len(of_row) * element;
     let wide = 2 * line;
     // Shorter loads would leave a plane one lane for each column, and smaller cubes fewer units.
