@@ -228,8 +228,10 @@ pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
         plan.parts = ScanParts::LookBack;
         plan
     });
-    // Some of them are enough: every plan is a kernel to compile.
-    let in_shared = looking_back.clone().enumerate().step_by(3).map(|(nth, mut plan)| {
+    // Some of them are enough: every plan is a kernel to compile. These have chunks that a short row
+    // has several of.
+    let some = looking_back.clone().enumerate().skip(1).step_by(3);
+    let in_shared = some.map(|(nth, mut plan)| {
         plan.in_shared = (1 + nth % 2) * plan.access.loads_in_flight;
         plan
     });
