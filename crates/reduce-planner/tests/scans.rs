@@ -206,21 +206,27 @@ fn columns_have_few_chunks() {
         assert_eq!(found, (units, tiles, loads), "{element} {shape:?}: {plan}");
     }
     // Operators that take long to merge have more rows of fewer columns, and those of two fields
-    // more.
-    let of = |operator: OperatorClass, results: &[ElementType]| {
-        let (shape, strides) = (&[8192, 8192], &[8192, 1]);
-        let input = InputSpec { element: F32, shape, strides, alignment: 256 };
+    // more. Their cubes are large, and so wide that they fill the device.
+    let of = |operator: OperatorClass, results: &[ElementType], shape: &[usize], axis: usize| {
+        let strides = row_major_strides(shape);
+        let input = InputSpec { element: results[0], shape, strides: &strides, alignment: 256 };
         let spec = ScanSpec::new(results);
-        let plan = chosen(&ScanProblem::new(operator, &input, Some(&[0]), &spec).unwrap(), &device);
+        let problem = ScanProblem::new(operator, &input, Some(&[axis]), &spec).unwrap();
+        let plan = chosen(&problem, &device);
         let Access { vector, loads_in_flight, .. } = plan.access;
         (vector, loads_in_flight, plan.units_per_output, plan.outputs_per_cube)
     };
+    let (square, many): (&[usize], &[usize]) = (&[8192, 8192], &[64, 1024, 1024]);
     let means = OperatorClass::new("mean_var", 20).fields(5);
-    assert_eq!(of(means, &[F32, F32]), (1, 16, 8, 32));
+    assert_eq!(of(means, &[F32, F32], square, 0), (1, 16, 8, 32));
+    assert_eq!(of(means, &[BF16, BF16], square, 0), (2, 16, 16, 32));
+    assert_eq!(of(means, &[F32, F32], many, 1), (1, 16, 8, 32));
     let logarithms =
         OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
-    assert_eq!(of(logarithms, &[F32]), (2, 16, 16, 32));
-    assert_eq!(of(OperatorClass::new("max_with_index", 8).fields(2), &[F32]), (4, 8, 16, 8));
+    assert_eq!(of(logarithms, &[F32], square, 0), (2, 16, 16, 32));
+    assert_eq!(of(logarithms, &[BF16], square, 0), (4, 16, 32, 8));
+    let maxima = OperatorClass::new("max_with_index", 8).fields(2);
+    assert_eq!(of(maxima, &[F32], square, 0), (4, 8, 16, 8));
 }
 
 /// Operators whose merges take long merge less if lanes have neighbouring loads: they exchange

@@ -291,9 +291,9 @@ fn by_planes(
     let loads = row_loads(access, problem);
     let plane = u64::from(device.plane_size_min);
     let each = match functions_along(problem) {
-        _ if has_long_functions(problem) => tuning.plane_loads_of_long_functions,
+        Functions::Light => tuning.plane_loads,
         Functions::SeveralResults => tuning.plane_loads_of_several_results,
-        _ => tuning.plane_loads,
+        Functions::Exponentials | Functions::ManyFields => tuning.plane_loads_of_long_functions,
     };
     let each = u64::from(each);
     if plane < 2 {
@@ -351,6 +351,20 @@ fn loads_along(problem: &ScanProblem, device: &Device) -> u32 {
     }
 }
 
+/// Loads in flight of a unit of a cube that scans a row of so many loads. Units of a cube merge more
+/// than lanes of a plane do, so the chunks of all long functions are large.
+fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
+    let tuning = device.tuning.scan;
+    let short = u64::from(tuning.short_row_units) * u64::from(tuning.short_row_loads);
+    match functions_along(problem) {
+        _ if !device.plane_operations => tuning.cube_loads,
+        Functions::Light if loads <= short => tuning.short_row_loads,
+        Functions::Light | Functions::SeveralResults => tuning.cube_loads,
+        _ if is_narrow(problem) => tuning.narrow_long_function_loads,
+        Functions::Exponentials | Functions::ManyFields => tuning.many_fields_loads,
+    }
+}
+
 /// Lanes for a row of so many loads. Where merges take long, each lane takes at least a chunk of
 /// the row, as long as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one
 /// H200 in 8 lanes, and 16.5 in 16, of 1056 × 1024 15.1 in 8, and 9.5 in 32.
@@ -381,21 +395,7 @@ fn by_cubes(
     let too_short = ScanReason::TooShort { loads };
     let mut plan = match access.direction {
         Direction::Along => {
-            let many = u64::from(tuning.short_row_units) * u64::from(tuning.short_row_loads);
-            let is_plain = problem.problem().results().len() == 1 && !has_long_functions(problem);
-            let most = match loads <= many && is_plain && device.plane_operations {
-                true => tuning.short_row_loads,
-                false if has_long_functions(problem) && device.plane_operations => {
-                    let narrow = is_narrow(problem);
-                    if narrow {
-                        tuning.narrow_long_function_loads
-                    } else {
-                        tuning.many_fields_loads
-                    }
-                }
-                false => tuning.cube_loads,
-            };
-            let access = with_loads(access, loads, most);
+            let access = with_loads(access, loads, loads_of_cubes(problem, device, loads));
             let wanted = div_ceil(loads, access.loads_in_flight as u64).next_power_of_two();
             let most = match device.plane_operations {
                 true => tuning.units_per_cube,
