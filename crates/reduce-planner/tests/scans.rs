@@ -317,6 +317,10 @@ fn long_merges_take_few_lanes() {
     assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 2, 1));
     vulkan.max_vector = 4;
     assert_eq!(lanes(5, narrow, 1024, &vulkan), (4, 4, 8));
+    // Rows share a cube, and lanes have chunks, as the elements that they exchange fit shared memory.
+    let mut small = Device::h200();
+    (small.shared_memory_bytes, small.most_shared_memory_bytes) = (8 * 1024, 8 * 1024);
+    assert_eq!(lanes(5, wide, 1024, &small), (16, 4, 2));
 }
 
 /// Long rows that vectors do not divide begin and end inside vectors, and short ones are read in

@@ -21,19 +21,20 @@ pub struct ScanTuning {
     pub plane_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
-    /// Loads in flight along rows where operators merge many fields. Lanes and units merge once for
-    /// each chunk, so larger chunks are fewer merges: variances of f32 65,536 × 1024 took 206 us on
-    /// one H200 with 4 loads in 32 lanes, 188 with 8, and 169 with 8 in 16. Through Vulkan, whose
-    /// compiler has no registers for that, they took 304 with 4 in 32 lanes, 328 with 8 in 16, and
-    /// 260 with 2 in 8.
+    /// Loads in flight along rows where operators merge many fields, and in cubes also where they
+    /// take exponentials. Lanes and units merge once for each chunk, so larger chunks are fewer
+    /// merges: variances of f32 65,536 × 1024 took 206 us on one H200 with 4 loads in 32 lanes, 188
+    /// with 8, and 169 with 8 in 16. Through Vulkan, whose compiler has no registers for that, they
+    /// took 304 with 4 in 32 lanes, 328 with 8 in 16, and 260 with 2 in 8.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads"))]
     pub many_fields_loads: u32,
-    /// The same where they take exponentials. Logarithms of their sums of f32 65,536 × 1024 took 133
-    /// us with 4, and 144 with 8; through Vulkan 220 with 4, and 186 with 2.
+    /// Loads in flight of lanes of a plane where operators take exponentials. Logarithms of their
+    /// sums of f32 65,536 × 1024 took 133 us with 4, and 144 with 8; through Vulkan 220 with 4, and
+    /// 186 with 2.
     #[cfg_attr(feature = "serde", serde(default = "exponential_loads"))]
     pub exponential_loads: u32,
-    /// The same of elements narrower than 4 bytes in both cases. Logarithms of sums of exponentials
-    /// of bf16 65,536 × 1024 took 101 us with 4 in 32 lanes, and 90 with 8 in 16.
+    /// Loads in flight in place of both where elements are narrower than 4 bytes. Logarithms of sums
+    /// of exponentials of bf16 65,536 × 1024 took 101 us with 4 in 32 lanes, and 90 with 8 in 16.
     #[cfg_attr(feature = "serde", serde(default = "narrow_long_function_loads"))]
     pub narrow_long_function_loads: u32,
     /// Loads of a row for each lane of a plane where operators merge many fields, and twice as many
@@ -42,20 +43,12 @@ pub struct ScanTuning {
     /// lane, 133 with 16, and 128 with 32; of f32 1,048,576 × 64 707 with one, and 183 with 8.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads_per_lane"))]
     pub many_fields_loads_per_lane: u32,
-    /// Units of a cube of such lanes. Those of exponentials of wide elements have a plane each:
-    /// lanes exchange elements through shared memory, of which small cubes have the most, and a
-    /// plane took 133 us where two took 141. Through Vulkan, two took up to 1.5 times as long in all
-    /// cases.
+    /// Units of a cube whose planes scan rows for operators that merge many fields or take
+    /// exponentials. Planes of exponentials of wide elements have a cube each: lanes exchange
+    /// elements through shared memory, of which small cubes have the most, and a plane took 133 us
+    /// where two took 141. Through Vulkan, two took up to 1.5 times as long in all cases.
     #[cfg_attr(feature = "serde", serde(default = "long_function_units_per_cube"))]
     pub long_function_units_per_cube: u32,
-    /// Most loads of a row for each lane where operators have several results.
-    #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_several_results"))]
-    pub plane_loads_of_several_results: u32,
-    /// These loads in flight. Maxima of f32 65,536 × 1024 with their positions took 204 us on one
-    /// H200 in planes with 4 of 8 loads in flight, and 199 in cubes of 64 units; through Vulkan 250
-    /// and 248, and 212 in planes with 2.
-    #[cfg_attr(feature = "serde", serde(default = "several_results_loads"))]
-    pub several_results_loads: u32,
     /// Units of a cube whose units or planes do not share rows.
     pub independent_units_per_cube: u32,
     /// Most units of a cube that scans a row.
@@ -158,7 +151,6 @@ rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
         plane_loads_of_long_functions, many_fields_loads, exponential_loads,
         narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
-        plane_loads_of_several_results, several_results_loads,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
         look_back_loads, look_back_narrow_loads, look_back_units_across,
@@ -185,8 +177,6 @@ impl ScanTuning {
             narrow_long_function_loads: narrow_long_function_loads(),
             many_fields_loads_per_lane: many_fields_loads_per_lane(),
             long_function_units_per_cube: long_function_units_per_cube(),
-            plane_loads_of_several_results: plane_loads_of_several_results(),
-            several_results_loads: several_results_loads(),
             independent_units_per_cube: 128,
             units_per_cube: 512,
             units_per_cube_without_planes: 64,
@@ -229,8 +219,6 @@ impl ScanTuning {
             narrow_long_function_loads: 4,
             many_fields_loads_per_lane: 32,
             long_function_units_per_cube: 32,
-            plane_loads_of_several_results: 8,
-            several_results_loads: 2,
             ..Self::h200()
         }
     }
@@ -254,16 +242,6 @@ const fn narrow_long_function_loads() -> u32 {
 /// The value of a tuning that was written before there was this field.
 const fn many_fields_loads_per_lane() -> u32 {
     16
-}
-
-/// The value of a tuning that was written before there was this field.
-const fn plane_loads_of_several_results() -> u32 {
-    4
-}
-
-/// The value of a tuning that was written before there was this field.
-const fn several_results_loads() -> u32 {
-    4
 }
 
 /// The value of a tuning that was written before there was this field.

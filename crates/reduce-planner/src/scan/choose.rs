@@ -292,38 +292,50 @@ fn by_planes(
     let plane = u64::from(device.plane_size_min);
     let each = match functions_along(problem) {
         Functions::Light => tuning.plane_loads,
-        Functions::SeveralResults => tuning.plane_loads_of_several_results,
         Functions::Exponentials | Functions::ManyFields => tuning.plane_loads_of_long_functions,
     };
-    let each = u64::from(each);
+    let most = plane * u64::from(each);
     if plane < 2 {
         return Err(ScanReason::PassesLimits { limit: Illegal::OneLane });
     }
     if loads < 2 {
         return Err(ScanReason::TooShort { loads });
     }
-    if loads > plane * each {
-        return Err(ScanReason::TooLong { loads, most: plane * each });
+    if loads > most {
+        return Err(ScanReason::TooLong { loads, most });
     }
     let in_flight = loads_along(problem, device);
     let lanes = lanes_wanted(problem, device, loads).max(2).next_power_of_two().min(plane);
     let lanes = narrow_power_of_two(lanes);
-    let access = with_loads(access, div_ceil(loads, lanes.into()), in_flight);
+    let mut access = with_loads(access, div_ceil(loads, lanes.into()), in_flight);
     let units = match functions_along(problem) {
         Functions::Exponentials if !is_narrow(problem) => device.plane_size_min,
         Functions::Exponentials | Functions::ManyFields => tuning.long_function_units_per_cube,
-        Functions::Light | Functions::SeveralResults => tuning.independent_units_per_cube,
+        Functions::Light => tuning.independent_units_per_cube,
     };
     let units = narrow_power_of_two(units.min(device.max_units_per_cube).into());
-    let units = units.max(device.plane_size_min);
-    Ok(ScanPlan::new(problem, access, lanes, units / lanes, Combine::Plane { lanes }))
+    let mut units = units.max(device.plane_size_min);
+    // Lanes that exchange elements do so through shared memory, of which a device may have less.
+    loop {
+        let combine = Combine::Plane { lanes };
+        let plan = ScanPlan::new(problem, access, lanes, units / lanes, combine);
+        let limit = plan.obeys_rules(problem, device);
+        if !matches!(limit, Err(Illegal::SharedMemory { .. })) {
+            return Ok(plan);
+        }
+        if units > device.plane_size_min {
+            units /= 2;
+        } else if access.loads_in_flight > 1 {
+            access = access.with_loads_in_flight(access.loads_in_flight / 2);
+        } else {
+            return Ok(plan);
+        }
+    }
 }
 
 /// What takes the time of a scan along rows, beside its bytes.
 enum Functions {
     Light,
-    /// More stores than loads.
-    SeveralResults,
     Exponentials,
     /// Merges of accumulators of many fields.
     ManyFields,
@@ -334,7 +346,6 @@ fn functions_along(problem: &ScanProblem) -> Functions {
     match has_long_functions(problem) {
         true if of_row.operator().fields > FEW_FIELDS => Functions::ManyFields,
         true => Functions::Exponentials,
-        false if of_row.results().len() > 1 => Functions::SeveralResults,
         false => Functions::Light,
     }
 }
@@ -344,7 +355,6 @@ fn loads_along(problem: &ScanProblem, device: &Device) -> u32 {
     let tuning = device.tuning.scan;
     match functions_along(problem) {
         Functions::Light => tuning.plane_loads,
-        Functions::SeveralResults => tuning.several_results_loads,
         _ if is_narrow(problem) => tuning.narrow_long_function_loads,
         Functions::Exponentials => tuning.exponential_loads,
         Functions::ManyFields => tuning.many_fields_loads,
@@ -352,16 +362,22 @@ fn loads_along(problem: &ScanProblem, device: &Device) -> u32 {
 }
 
 /// Loads in flight of a unit of a cube that scans a row of so many loads. Units of a cube merge more
-/// than lanes of a plane do, so the chunks of all long functions are large.
+/// than lanes of a plane do, so the chunks of all long functions are large, as long as they leave a
+/// cube two planes.
 fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
     let tuning = device.tuning.scan;
     let short = u64::from(tuning.short_row_units) * u64::from(tuning.short_row_loads);
+    let large = match is_narrow(problem) {
+        true => tuning.narrow_long_function_loads,
+        false => tuning.many_fields_loads,
+    };
+    let has_planes = loads > u64::from(device.plane_size_min) * u64::from(large);
+    let has_one_result = problem.problem().results().len() == 1;
     match functions_along(problem) {
         _ if !device.plane_operations => tuning.cube_loads,
-        Functions::Light if loads <= short => tuning.short_row_loads,
-        Functions::Light | Functions::SeveralResults => tuning.cube_loads,
-        _ if is_narrow(problem) => tuning.narrow_long_function_loads,
-        Functions::Exponentials | Functions::ManyFields => tuning.many_fields_loads,
+        Functions::Light if loads <= short && has_one_result => tuning.short_row_loads,
+        Functions::Exponentials | Functions::ManyFields if has_planes => large,
+        _ => tuning.cube_loads,
     }
 }
 
@@ -372,7 +388,7 @@ fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
     let tuning = device.tuning.scan;
     let narrow = if is_narrow(problem) { 2 } else { 1 };
     let each = match functions_along(problem) {
-        Functions::Light | Functions::SeveralResults => return loads,
+        Functions::Light => return loads,
         Functions::Exponentials => loads_along(problem, device),
         Functions::ManyFields => narrow * tuning.many_fields_loads_per_lane,
     };
@@ -464,12 +480,14 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
     let bytes = tiles.saturating_mul(access.vector * element);
     let is_light = of_row.operator().fields == 1 && !has_long_functions(problem);
     let fills_device = |width: usize| bytes / width * 100 >= multiprocessors * MOSTLY_BUSY;
+    let row_bytes = access.inner_len(of_row) * element;
     // Of exponentials f32 8192 × 8192 took 243 us on one H200 in cubes of 256 bytes, and 259 of 128;
     // of variances bf16 8192 × 8192 329 of 128, and 434 of 64.
     if takes_long_across(problem, device) {
         let many_fields = problem.problem().operator().fields > FEW_FIELDS;
         let wide = if many_fields { line } else { 2 * line };
-        if (many_fields || !is_narrow(problem)) && fills_device(wide) {
+        let may_be = (many_fields || !is_narrow(problem)) && row_bytes.is_multiple_of(wide);
+        if may_be && fills_device(wide) {
             return wide;
         }
     }
@@ -477,7 +495,6 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
         // Narrower cubes are more, and half a line of the cache still is a whole transfer.
         return if bytes <= multiprocessors.saturating_mul(line) { line / 2 } else { line };
     }
-    let row_bytes = access.inner_len(of_row) * element;
     let wide = 2 * line;
     // Shorter loads would leave a plane one lane for each column, and smaller cubes fewer units.
     let has_units = access.vector * element == device.load_bytes

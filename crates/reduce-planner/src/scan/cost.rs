@@ -37,7 +37,8 @@ impl ScanPlan {
         let of_cube = profile.cube_ns as f64 + chunks * waited;
         let waiting_ns = launches * waves.ceil() * of_cube;
         let exponent = profile.overlap_tenths.max(10) as f64 / 10.0;
-        let issue_ns = self.merging_ps(problem, device) * 1e-3 / f64::from(device.multiprocessors);
+        let busy = f64::from(device.multiprocessors).min(self.cubes(problem) as f64).max(1.0);
+        let issue_ns = launches * self.merging_ps(problem, device) * 1e-3 / busy;
         // Cubes that look back wait for each other. On one H200, the running sum of bf16 59 × 2 ×
         // 69,028 along axis 2 took 29.5 us in 3 cubes for each row, and 18.2 in one.
         let merge_ns = if self.looks_back() { profile.publish_ns as f64 } else { 0.0 };
