@@ -228,9 +228,9 @@ fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
 /// bytes, 592 with 8 of 8, 499 with 8 of 4, and 482 with 16 of 4; logarithms of sums of
 /// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8.
 fn bytes_of_long_functions(problem: &ScanProblem) -> usize {
-    match problem.problem().operator().fields {
-        0..=FEW_FIELDS => 8,
-        _ => 4,
+    match functions_of(problem) {
+        Functions::Light | Functions::Exponentials => 8,
+        Functions::ManyFields => 4,
     }
 }
 
@@ -290,7 +290,7 @@ fn by_planes(
     }
     let loads = row_loads(access, problem);
     let plane = u64::from(device.plane_size_min);
-    let each = match functions_along(problem) {
+    let each = match functions_of(problem) {
         Functions::Light => tuning.plane_loads,
         Functions::Exponentials | Functions::ManyFields => tuning.plane_loads_of_long_functions,
     };
@@ -304,11 +304,11 @@ fn by_planes(
     if loads > most {
         return Err(ScanReason::TooLong { loads, most });
     }
-    let in_flight = loads_along(problem, device);
     let lanes = lanes_wanted(problem, device, loads).max(2).next_power_of_two().min(plane);
     let lanes = narrow_power_of_two(lanes);
+    let in_flight = loads_of_planes(problem, device);
     let mut access = with_loads(access, div_ceil(loads, lanes.into()), in_flight);
-    let units = match functions_along(problem) {
+    let units = match functions_of(problem) {
         Functions::Exponentials if !is_narrow(problem) => device.plane_size_min,
         Functions::Exponentials | Functions::ManyFields => tuning.long_function_units_per_cube,
         Functions::Light => tuning.independent_units_per_cube,
@@ -333,27 +333,29 @@ fn by_planes(
     }
 }
 
-/// What takes the time of a scan along rows, beside its bytes.
+/// What takes the time of a scan.
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Functions {
+    /// Its bytes.
     Light,
+    /// Exponentials or the like of its elements.
     Exponentials,
     /// Merges of accumulators of many fields.
     ManyFields,
 }
 
-fn functions_along(problem: &ScanProblem) -> Functions {
-    let of_row = problem.problem();
+fn functions_of(problem: &ScanProblem) -> Functions {
     match has_long_functions(problem) {
-        true if of_row.operator().fields > FEW_FIELDS => Functions::ManyFields,
+        true if problem.problem().operator().fields > FEW_FIELDS => Functions::ManyFields,
         true => Functions::Exponentials,
         false => Functions::Light,
     }
 }
 
 /// Loads in flight of a lane of a plane that scans rows.
-fn loads_along(problem: &ScanProblem, device: &Device) -> u32 {
+fn loads_of_planes(problem: &ScanProblem, device: &Device) -> u32 {
     let tuning = device.tuning.scan;
-    match functions_along(problem) {
+    match functions_of(problem) {
         Functions::Light => tuning.plane_loads,
         _ if is_narrow(problem) => tuning.narrow_long_function_loads,
         Functions::Exponentials => tuning.exponential_loads,
@@ -371,12 +373,12 @@ fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
         true => tuning.narrow_long_function_loads,
         false => tuning.many_fields_loads,
     };
-    let has_planes = loads > u64::from(device.plane_size_min) * u64::from(large);
+    let leaves_planes = loads > u64::from(device.plane_size_min) * u64::from(large);
     let has_one_result = problem.problem().results().len() == 1;
-    match functions_along(problem) {
+    match functions_of(problem) {
         _ if !device.plane_operations => tuning.cube_loads,
         Functions::Light if loads <= short && has_one_result => tuning.short_row_loads,
-        Functions::Exponentials | Functions::ManyFields if has_planes => large,
+        Functions::Exponentials | Functions::ManyFields if leaves_planes => large,
         _ => tuning.cube_loads,
     }
 }
@@ -387,9 +389,9 @@ fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
 fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
     let tuning = device.tuning.scan;
     let narrow = if is_narrow(problem) { 2 } else { 1 };
-    let each = match functions_along(problem) {
+    let each = match functions_of(problem) {
         Functions::Light => return loads,
-        Functions::Exponentials => loads_along(problem, device),
+        Functions::Exponentials => loads_of_planes(problem, device),
         Functions::ManyFields => narrow * tuning.many_fields_loads_per_lane,
     };
     let units = u64::from(device.multiprocessors) * LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR;
@@ -484,7 +486,7 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
     // Of exponentials f32 8192 × 8192 took 243 us on one H200 in cubes of 256 bytes, and 259 of 128;
     // of variances bf16 8192 × 8192 329 of 128, and 434 of 64.
     if takes_long_across(problem, device) {
-        let many_fields = problem.problem().operator().fields > FEW_FIELDS;
+        let many_fields = functions_of(problem) == Functions::ManyFields;
         let wide = if many_fields { line } else { 2 * line };
         let may_be = (many_fields || !is_narrow(problem)) && row_bytes.is_multiple_of(wide);
         if may_be && fills_device(wide) {
