@@ -21,6 +21,7 @@ use super::{
     record::{
         Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
     },
+    running::Strip,
 };
 
 /// The operator `O` as data: its constants, its four functions, and its block functions if it has
@@ -157,19 +158,21 @@ pub(crate) struct PassFunctions<N: Size> {
     pub(super) finish: Finish<N>,
 }
 
-/// Writes [`Running::run`](super::Running::run) into a kernel that is being generated.
-type Run = fn(
+/// Writes [`Running::run`](super::Running::run) into a kernel that is being generated, for vectors of
+/// `W` components.
+pub(super) type Run<W> = fn(
     &Scope,
     AccumulatorExpand<Single>,
-    Vectors<In, Wide>,
+    Vectors<In, W>,
     NativeExpand<usize>,
     &ParametersExpand,
-) -> (ResultsExpand<Wide>, AccumulatorExpand<Single>, NativeExpand<bool>);
+) -> (ResultsExpand<W>, AccumulatorExpand<Single>, NativeExpand<bool>);
 
-/// Runs without their operator.
+/// Runs without their operator: of the components of a load, and of a strip of a column.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ErasedRuns {
-    pub(super) run: Run,
+    pub(super) wide: Run<Wide>,
+    pub(super) strip: Run<Strip>,
 }
 
 impl Erased {

@@ -93,8 +93,8 @@ pub(crate) use record::{
 };
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
+pub(crate) use running::{RunWidth, RunsRef, Strip, run};
 pub use running::{Running, Runs};
-pub(crate) use running::{RunsRef, run};
 pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};
 

@@ -11,7 +11,7 @@ use cubecl::{prelude::*, unexpanded};
 
 use super::{
     AccumulatorOf, Fields, Map, Mapped, One, Operator, Parameters, ResultsOf,
-    definition::{ErasedRuns, Vectors},
+    definition::{ErasedRuns, Run, Vectors},
     elements::{In, Single, Wide},
     inputs::{InputArity, one_input},
     parameters::ParametersExpand,
@@ -50,7 +50,11 @@ impl<O: Running> Runs<O> {
     /// The runs of `O`.
     #[must_use]
     pub const fn of() -> Self {
-        Self { erased: ErasedRuns { run: packed_run::expand::<O> }, operator: PhantomData }
+        let erased = ErasedRuns {
+            wide: packed_run::expand::<O, Wide>,
+            strip: packed_run::expand::<O, Strip>,
+        };
+        Self { erased, operator: PhantomData }
     }
 }
 
@@ -59,7 +63,10 @@ impl<M: Map, O: Operator<Inputs = One>> Runs<Mapped<M, O>> {
     pub(super) const fn of_mapped() -> Option<Self> {
         match &O::RUNS {
             Some(_) if <M::Inputs as Fields>::COUNT == 1 => {
-                let erased = ErasedRuns { run: mapped_run::expand::<M, O> };
+                let erased = ErasedRuns {
+                    wide: mapped_run::expand::<M, O, Wide>,
+                    strip: mapped_run::expand::<M, O, Strip>,
+                };
                 Some(Self { erased, operator: PhantomData })
             }
             _ => None,
@@ -68,29 +75,29 @@ impl<M: Map, O: Operator<Inputs = One>> Runs<Mapped<M, O>> {
 }
 
 #[cube]
-fn mapped_run<M: Map, O: Operator<Inputs = One>>(
+fn mapped_run<M: Map, O: Operator<Inputs = One>, W: RunWidth>(
     before: Accumulator<Single>,
-    values: Vector<In, Wide>,
+    values: Vector<In, W>,
     count: usize,
     parameters: &Parameters,
-) -> (Results<Wide>, Accumulator<Single>, bool) {
-    let elements = M::Inputs::elements::<Wide>(one_input::<Wide>(values));
-    let mapped = M::map::<In, Wide>(elements, parameters);
+) -> (Results<W>, Accumulator<Single>, bool) {
+    let elements = M::Inputs::elements::<W>(one_input::<W>(values));
+    let mapped = M::map::<In, W>(elements, parameters);
     let rest = parameters.skip(M::PARAMETER_COUNT);
-    run(comptime![runs_of::<O>()], before, mapped, count, &rest)
+    run::<W>(comptime![runs_of::<O>()], before, mapped, count, &rest)
 }
 
 #[cube]
-fn packed_run<O: Running>(
+fn packed_run<O: Running, W: Size>(
     before: Accumulator<Single>,
-    values: Vector<In, Wide>,
+    values: Vector<In, W>,
     count: usize,
     parameters: &Parameters,
-) -> (Results<Wide>, Accumulator<Single>, bool) {
+) -> (Results<W>, Accumulator<Single>, bool) {
     let before = O::Fields::unpack::<AccumulatorTypes, Single>(before);
-    let (results, after, fits) = O::run::<Wide>(before, values, count, parameters);
+    let (results, after, fits) = O::run::<W>(before, values, count, parameters);
     (
-        O::Results::pack::<ResultTypes, Wide>(results),
+        O::Results::pack::<ResultTypes, W>(results),
         O::Fields::pack::<AccumulatorTypes, Single>(after),
         fits,
     )
@@ -105,29 +112,50 @@ fn runs_of<O: Operator>() -> RunsRef {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RunsRef(pub(crate) super::OperatorRef);
 
+/// Elements that a unit has of a column, whose results it takes together. More would save little:
+/// of four, a logarithm of sums of exponentials takes five exponentials in place of eight.
+pub(crate) type Strip = Const<4>;
+
+/// The lengths of runs.
+pub(crate) trait RunWidth: Size {
+    fn run_of(runs: &ErasedRuns) -> Run<Self>;
+}
+
+impl RunWidth for Wide {
+    fn run_of(runs: &ErasedRuns) -> Run<Self> {
+        runs.wide
+    }
+}
+
+impl RunWidth for Strip {
+    fn run_of(runs: &ErasedRuns) -> Run<Self> {
+        runs.strip
+    }
+}
+
 /// [`Running::run`].
-pub(crate) fn run(
+pub(crate) fn run<W: RunWidth>(
     _runs: RunsRef,
     _before: Accumulator<Single>,
-    _values: Vector<In, Wide>,
+    _values: Vector<In, W>,
     _count: usize,
     _parameters: &Parameters,
-) -> (Results<Wide>, Accumulator<Single>, bool) {
+) -> (Results<W>, Accumulator<Single>, bool) {
     unexpanded!()
 }
 
 pub(crate) mod run {
     use super::*;
 
-    pub(crate) fn expand(
+    pub(crate) fn expand<W: RunWidth>(
         scope: &Scope,
         runs: RunsRef,
         before: AccumulatorExpand<Single>,
-        values: Vectors<In, Wide>,
+        values: Vectors<In, W>,
         count: NativeExpand<usize>,
         parameters: &ParametersExpand,
-    ) -> (ResultsExpand<Wide>, AccumulatorExpand<Single>, NativeExpand<bool>) {
+    ) -> (ResultsExpand<W>, AccumulatorExpand<Single>, NativeExpand<bool>) {
         let runs = runs.0.0.runs.expect("kernels ask whether there are runs");
-        (runs.run)(scope, before, values, count, parameters)
+        W::run_of(&runs)(scope, before, values, count, parameters)
     }
 }

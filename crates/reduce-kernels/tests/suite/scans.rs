@@ -762,40 +762,62 @@ pub(crate) fn elements_taken_apart(client: &Client) {
             }
         }
     };
-    let data: Vec<f32> = (0..2 * len).map(value).collect();
-    let case = Case::contiguous(&[2, len], &[1]);
-    let x = tensor(client, &data, &case.shape, &case.strides);
-    for reverse in [false, true] {
-        let way = Way { exclusive: false, reverse };
-        let logarithms = way.of(scan(LogSumExp, &x).over(1)).plan_for(&device);
-        let logarithms = read::<f32>(client, &logarithms.run(client).unwrap(), 2 * len);
-        let moments = way.of(scan(MeanVar { correction: 0.0 }, &x).over(1)).plan_for(&device);
-        let (means, variances) = moments.run(client).unwrap();
-        let means = read::<f32>(client, &means, 2 * len);
-        let variances = read::<f32>(client, &variances, 2 * len);
-        for row in 0..2 {
-            let (mut most, mut sum) = (f64::NEG_INFINITY, 0.0);
-            let (mut mean, mut squares) = (0.0, 0.0);
-            for nth in 0..len {
-                let place = row * len + if reverse { len - 1 - nth } else { nth };
-                let value = f64::from(data[place]);
-                let larger = f64::max(most, value);
-                sum = sum * (most - larger).exp() + (value - larger).exp();
-                most = larger;
-                let distance = value - mean;
-                mean += distance / (nth + 1) as f64;
-                squares += distance * (value - mean);
-                let near = |found: f32, expected: f64, scale: f64, what: &str| {
-                    let off = (f64::from(found) - expected).abs();
-                    assert!(off <= 2e-5 * scale, "{what} {found}, not {expected}, at {place}");
-                };
-                let logarithm = most + sum.ln();
-                near(logarithms[place], logarithm, logarithm.abs().max(1.0), "logarithm");
-                let variance = squares / (nth + 1) as f64;
-                near(means[place], mean, mean.abs() + variance.sqrt(), "mean");
-                near(variances[place], variance, variance, "variance");
+    let along = |row: usize, nth: usize| row * len + nth;
+    let down = |column: usize, nth: usize| 2 * nth + column;
+    let layouts: [([usize; 2], usize, &dyn Fn(usize, usize) -> usize); 2] =
+        [([2, len], 1, &along), ([len, 2], 0, &down)];
+    for (shape, axis, place) in layouts {
+        let mut data = vec![0f32; 2 * len];
+        for nth in 0..2 * len {
+            data[place(nth / len, nth % len)] = value(nth % len);
+        }
+        let x = tensor(client, &data, &shape, &row_major_strides(&shape));
+        for way in [WAYS[0], WAYS[2], WAYS[3]] {
+            let logarithms = way.of(scan(LogSumExp, &x).over(axis)).plan_for(&device);
+            let logarithms = read::<f32>(client, &logarithms.run(client).unwrap(), 2 * len);
+            let moments = way.of(scan(MeanVar { correction: 0.0 }, &x).over(axis));
+            let (means, variances) = moments.plan_for(&device).run(client).unwrap();
+            let means = read::<f32>(client, &means, 2 * len);
+            let variances = read::<f32>(client, &variances, 2 * len);
+            for row in 0..2 {
+                let (mut most, mut sum) = (f64::NEG_INFINITY, 0.0);
+                let (mut mean, mut squares) = (0.0, 0.0);
+                for nth in 0..len {
+                    let place = place(row, if way.reverse { len - 1 - nth } else { nth });
+                    let near = |found: f32, expected: f64, scale: f64, what: &str| {
+                        let off = (f64::from(found) - expected).abs();
+                        assert!(
+                            off <= 2e-5 * scale,
+                            "{what} {found}, not {expected}, at {place} of {shape:?} {way:?}"
+                        );
+                    };
+                    let compare = |most: f64, sum: f64, mean: f64, variance: f64| {
+                        let logarithm = most + sum.ln();
+                        near(logarithms[place], logarithm, logarithm.abs().max(1.0), "logarithm");
+                        near(means[place], mean, mean.abs() + variance.sqrt(), "mean");
+                        near(variances[place], variance, variance, "variance");
+                    };
+                    if way.exclusive && nth > 0 {
+                        compare(most, sum, mean, squares / nth as f64);
+                    }
+                    let value = f64::from(data[place]);
+                    let larger = f64::max(most, value);
+                    sum = sum * (most - larger).exp() + (value - larger).exp();
+                    most = larger;
+                    let distance = value - mean;
+                    mean += distance / (nth + 1) as f64;
+                    squares += distance * (value - mean);
+                    if !way.exclusive {
+                        compare(most, sum, mean, squares / (nth + 1) as f64);
+                    }
+                }
             }
         }
+        // In place, elements are read again before results replace them.
+        let scanned = || scan(LogSumExp, &x).over(axis).plan_for(&device);
+        let expected = read::<f32>(client, &scanned().run(client).unwrap(), 2 * len);
+        scanned().run_into(client, x.clone().binding()).unwrap();
+        assert_eq!(read::<f32>(client, &x, 2 * len), expected, "{shape:?}");
     }
 }
 

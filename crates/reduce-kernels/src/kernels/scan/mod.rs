@@ -188,6 +188,12 @@ impl<'a> Part<'a> {
         }
     }
 
+    /// The load with this number, which exists, read again: which of those in registers it is would
+    /// have to be known when the kernel is generated.
+    fn loaded_again(&self, number: usize) -> Loaded {
+        self.loaded(number, load(self.share, self.place(number), AtEnd::Never).value)
+    }
+
     /// The position of the load that lies there in the row.
     fn position(&self, place: usize) -> Position {
         let (share, vector) = (self.share, comptime![self.spec.access.vector]);
@@ -431,19 +437,52 @@ fn totals<N: Width>(
                 totals.push(total);
             }
         }
-        Direction::Across => {
-            let mut total = reducer.identity::<N>();
-            #[unroll]
-            for k in 0..loads.len().comptime() {
-                let loaded = *loads.index(k);
-                if loaded.valid {
-                    total = push_loaded::<N>(total, loaded, reducer);
-                }
-            }
-            totals.push(total);
-        }
+        Direction::Across => totals.push(total_of_rows::<N>(loads, turn, part, reducer)),
     }
     totals
+}
+
+/// The total of the neighbouring loads across outputs that a unit has of a turn. `N` is [`Wide`].
+#[cube]
+fn total_of_rows<N: Width>(
+    loads: &Sequence<Loaded>,
+    turn: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let count = loads.len().comptime();
+    let mut total = reducer.identity::<N>();
+    if comptime![is_long_in_blocks(reducer.operator)] {
+        let mut one_by_one = true.runtime();
+        let first = part.number(turn, 0usize);
+        if first + comptime![count - 1] < part.edges.loads {
+            let (pushed, taken) = push_together::<N>(total, loads, reducer, WHOLE_BLOCK);
+            if all::<N>(taken) {
+                total = pushed;
+                one_by_one = false;
+            }
+        }
+        if one_by_one {
+            let end = clamp_max(first + count, part.edges.loads);
+            for number in first..end {
+                total = push_loaded::<N>(total, part.loaded_again(number), reducer);
+            }
+        }
+    } else {
+        #[unroll]
+        for k in 0..count {
+            let loaded = *loads.index(k);
+            if loaded.valid {
+                total = push_loaded::<N>(total, loaded, reducer);
+            }
+        }
+    }
+    total
+}
+
+/// Whether an operator has functions for blocks and runs, and elements take long without them.
+fn is_long_in_blocks(operator: OperatorRef) -> bool {
+    operator.0.blocks.is_some() && operator.0.runs.is_some()
 }
 
 /// The total of the neighbouring loads that a unit has of a chunk. `N` is [`Single`].

@@ -3,7 +3,10 @@
 use cubecl::prelude::*;
 use reduce_planner::Direction;
 
-use super::{Chunk, Part, component_at_number, component_of, exchange::Learned, push_at};
+use super::{
+    Chunk, Part, ScanSpec, component_at_number, component_of, exchange::Learned, is_long_in_blocks,
+    push_at,
+};
 use crate::{
     kernels::{
         accumulate::{push_component, push_loaded},
@@ -12,7 +15,9 @@ use crate::{
         load::Loaded,
         reducer::Reducer,
     },
-    operator::{Accumulator, In, OperatorRef, Results, RunsRef, Single, Wide, Width, run},
+    operator::{
+        Accumulator, In, OperatorRef, Results, RunWidth, RunsRef, Single, Strip, Wide, Width, run,
+    },
 };
 
 /// Stores the results of a chunk.
@@ -69,21 +74,111 @@ pub(super) fn store_results<N: Width>(
             }
         }
         Direction::Across => {
-            let mut running = reducer.merge::<N>(chunk.before, *learned.before.index(0usize));
-            #[unroll]
-            for k in 0..loads.len().comptime() {
-                let number = part.number(chunk.number, k);
-                let count = part.before + number;
-                let loaded = *loads.index(k);
-                if comptime![part.spec.exclusive] {
-                    let all = reducer.finish::<N>(running, count).resized::<Wide>();
-                    store(results, output, all, number, loaded.valid, part);
-                    running = push_loaded::<N>(running, loaded, reducer);
-                } else {
-                    running = push_loaded::<N>(running, loaded, reducer);
-                    let all = reducer.finish::<N>(running, count + 1).resized::<Wide>();
-                    store(results, output, all, number, loaded.valid, part);
+            let before = reducer.merge::<N>(chunk.before, *learned.before.index(0usize));
+            if comptime![has_strips(part.spec, reducer.operator)] {
+                store_strips::<N>(results, output, chunk, before, part, reducer);
+            } else {
+                let mut running = before;
+                #[unroll]
+                for k in 0..loads.len().comptime() {
+                    let number = part.number(chunk.number, k);
+                    let loaded = *loads.index(k);
+                    running =
+                        store_row::<N>(results, output, running, &loaded, number, part, reducer);
                 }
+            }
+        }
+    }
+}
+
+/// Stores the results at the load across outputs with this number, before which lies `before`.
+/// Returns what lies before the next load.
+#[cube]
+fn store_row<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    before: Accumulator<N>,
+    loaded: &Loaded,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<N> {
+    let count = part.before + number;
+    let pushed = push_loaded::<N>(before, *loaded, reducer);
+    let all = if comptime![part.spec.exclusive] {
+        reducer.finish::<N>(before, count)
+    } else {
+        reducer.finish::<N>(pushed, count + 1)
+    };
+    store(results, output, all.resized::<Wide>(), number, loaded.valid, part);
+    pushed
+}
+
+/// Whether a unit has the results of neighbouring elements of its columns together.
+fn has_strips(spec: ScanSpec, operator: OperatorRef) -> bool {
+    is_long_in_blocks(operator) && spec.access.loads_in_flight.is_multiple_of(ROWS_OF_STRIP)
+}
+
+const ROWS_OF_STRIP: usize = 4;
+
+/// Stores the results of a chunk across outputs in strips of neighbouring loads, each column of
+/// which has one run. `N` is [`Wide`].
+#[cube]
+fn store_strips<N: Width>(
+    results: &mut Output,
+    output: &Companion,
+    chunk: &Chunk<N>,
+    before: Accumulator<N>,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) {
+    let columns = comptime![part.spec.access.vector];
+    let rows = comptime![ROWS_OF_STRIP];
+    let mut running = before;
+    #[unroll]
+    for strip in 0..comptime![part.spec.access.loads_in_flight / rows] {
+        let above = comptime![strip * rows];
+        let first = part.number(chunk.number, above);
+        let mut one_by_one = true.runtime();
+        if first + comptime![rows - 1] < part.edges.loads {
+            let count = part.before + first;
+            let mut of_columns = Sequence::<Results<Strip>>::new();
+            let mut after = running;
+            let mut all_fit = true.runtime();
+            #[unroll]
+            for column in 0..columns {
+                let mut values = Vector::<In, Strip>::empty();
+                #[unroll]
+                for row in 0..rows {
+                    let loaded = *chunk.loads.index(comptime![above + row]);
+                    values.insert(row, In::cast_from(loaded.value.extract(column)));
+                }
+                let own = running.component(column);
+                let (of_run, behind, fits) = run_from::<Strip>(own, values, count, part, reducer);
+                of_columns.push(of_run);
+                after = after.with_component(comptime![column as u32].runtime(), behind);
+                all_fit = all_fit && fits;
+            }
+            if all_fit {
+                #[unroll]
+                for row in 0..rows {
+                    let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+                    #[unroll]
+                    for column in 0..columns {
+                        let result = of_columns.index(column).component(row);
+                        all = all.with_component(comptime![column as u32].runtime(), result);
+                    }
+                    store(results, output, all, first + row, true.runtime(), part);
+                }
+                running = after;
+                one_by_one = false;
+            }
+        }
+        if one_by_one {
+            let end = clamp_max(first + rows, part.edges.loads);
+            for number in first..end {
+                let loaded = part.loaded_again(number);
+                running = store_row::<N>(results, output, running, &loaded, number, part, reducer);
             }
         }
     }
@@ -178,26 +273,46 @@ fn results_of_run(
 ) -> (Results<Wide>, Accumulator<Single>, bool) {
     let vector = comptime![part.spec.access.vector];
     let first = part.count_before(number);
-    let runs = comptime![RunsRef(reducer.operator)];
     let mut values = Vector::<In, Wide>::empty();
     #[unroll]
     for nth in 0..vector {
         let component = comptime![component_of(nth, part.spec)];
         values.insert(nth, In::cast_from(loaded.value.extract(component)));
     }
-    let (of_run, after, fits) = run(runs, before, values, first, reducer.parameters);
+    let (of_run, after, fits) = run_from::<Wide>(before, values, first, part, reducer);
     let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
     #[unroll]
     for nth in 0..vector {
         let component = comptime![component_of(nth, part.spec) as u32].runtime();
-        let result = if comptime![part.spec.exclusive && nth == 0] {
-            reducer.finish::<Single>(before, first)
-        } else {
-            of_run.component(comptime![if part.spec.exclusive { nth - 1 } else { nth }])
-        };
-        all = all.with_component(component, result);
+        all = all.with_component(component, of_run.component(nth));
     }
     (all, after, fits)
+}
+
+/// The results at values that follow each other behind the `first` elements of `before`, the
+/// accumulator behind them, and whether both are right.
+#[cube]
+fn run_from<W: RunWidth>(
+    before: Accumulator<Single>,
+    values: Vector<In, W>,
+    first: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> (Results<W>, Accumulator<Single>, bool) {
+    let runs = comptime![RunsRef(reducer.operator)];
+    let (of_run, after, fits) = run::<W>(runs, before, values, first, reducer.parameters);
+    if comptime![part.spec.exclusive] {
+        let mut all = Results::<W>::empty(comptime![reducer.operator.0.results]);
+        all = all.with_component(0u32.runtime(), reducer.finish::<Single>(before, first));
+        #[unroll]
+        for nth in 1..W::value().comptime() {
+            let index = comptime![nth as u32].runtime();
+            all = all.with_component(index, of_run.component(comptime![nth - 1]));
+        }
+        (all, after, fits)
+    } else {
+        (of_run, after, fits)
+    }
 }
 
 /// The results of those components of a load that the row has.
