@@ -106,9 +106,12 @@ fn rows_are_held() {
     assert_eq!(plan(F32, &[8192, 8192], &[1]), held(along(4, 4), cube(512)));
     assert_eq!(plan(BF16, &[8192, 8192], &[1]), held(along(8, 4), cube(256)));
     assert_eq!(plan(F32, &[65536, 1024], &[1]), held(along(4, 4), cube(64)));
-    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
-    assert_eq!(plan(F32, &[262_144, 256], &[1]), held(along(4, 2), plane(32)));
-    assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8)));
+    let plane = |lanes, units| Schedule::Plane { lanes_per_output: lanes, units_per_cube: units };
+    assert_eq!(plan(BF16, &[65536, 1024], &[1]), held(along(8, 4), plane(32, 64)));
+    assert_eq!(plan(F32, &[262_144, 256], &[1]), held(along(4, 2), plane(32, 64)));
+    assert_eq!(plan(F32, &[1 << 20, 64], &[1]), held(along(4, 2), plane(8, 64)));
+    // A cube of so many rows would read less than 2 KiB.
+    assert_eq!(plan(F32, &[1 << 22, 8], &[1]), held(along(4, 1), plane(2, 128)));
 }
 
 /// Cubes and planes whose results are narrower than their elements have fewer units with more
@@ -130,12 +133,12 @@ fn narrow_results_have_few_units() {
         let reduction = Problem::with_inputs(SCALES, &input, second, None, axes, &results).unwrap();
         choose_applied(&applied, &reduction, &Device::h200()).unwrap().plan
     };
-    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    let plane = |lanes, units| Schedule::Plane { lanes_per_output: lanes, units_per_cube: units };
     for (rows, len, second, narrow, wide) in [
         (4096, 14_336, None, held(along(8, 7), cube(256)), held(along(8, 4), cube(512))),
         (8192, 8192, None, held(along(8, 4), cube(256)), held(along(8, 4), cube(256))),
-        (524_288, 256, None, held(along(8, 4), plane(8)), held(along(8, 2), plane(16))),
-        (131_072, 64, None, held(along(8, 2), plane(4)), held(along(8, 2), plane(4))),
+        (524_288, 256, None, held(along(8, 4), plane(8, 64)), held(along(8, 2), plane(16, 64))),
+        (131_072, 64, None, held(along(8, 2), plane(4, 64)), held(along(8, 2), plane(4, 64))),
         (
             4096,
             14_336,
@@ -194,16 +197,16 @@ fn narrow_results_have_few_cubes() {
 #[test]
 fn short_rows_have_few_lanes() {
     use ElementType::{BF16, F32};
-    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
+    let plane = |lanes, units| Schedule::Plane { lanes_per_output: lanes, units_per_cube: units };
     let unit = Schedule::Unit { units_per_cube: 128 };
     assert_eq!(plan(BF16, &[4_000_003, 10], &[1]), held(along(2, 5), unit));
-    assert_eq!(plan(BF16, &[6_000_001, 7], &[1]), held(along(1, 4), plane(2)));
-    assert_eq!(plan(BF16, &[4_194_305, 47], &[1]), held(along(1, 6), plane(8)));
-    assert_eq!(plan(BF16, &[3_000_001, 12], &[1]), held(along(4, 2), plane(2)));
-    assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 3), plane(2)));
-    assert_eq!(plan(BF16, &[127_104, 132], &[1]), held(along(4, 3), plane(16)));
-    assert_eq!(plan(BF16, &[127_104, 128], &[1]), held(along(8, 2), plane(8)));
-    assert_eq!(plan(F32, &[4_000_003, 8], &[1]), held(along(4, 1), plane(2)));
+    assert_eq!(plan(BF16, &[6_000_001, 7], &[1]), held(along(1, 4), plane(2, 128)));
+    assert_eq!(plan(BF16, &[4_194_305, 47], &[1]), held(along(1, 6), plane(8, 128)));
+    assert_eq!(plan(BF16, &[3_000_001, 12], &[1]), held(along(4, 2), plane(2, 128)));
+    assert_eq!(plan(F32, &[2_000_003, 10], &[1]), held(along(2, 3), plane(2, 128)));
+    assert_eq!(plan(BF16, &[127_104, 132], &[1]), held(along(4, 3), plane(16, 128)));
+    assert_eq!(plan(BF16, &[127_104, 128], &[1]), held(along(8, 2), plane(8, 64)));
+    assert_eq!(plan(F32, &[4_000_003, 8], &[1]), held(along(4, 1), plane(2, 128)));
     assert_eq!(plan(BF16, &[4_000_000, 8], &[1]), held(along(8, 1), unit));
 }
 
@@ -246,9 +249,9 @@ fn long_slices_have_many_cubes() {
 #[test]
 fn short_rows_are_not_peeled() {
     use ElementType::{BF16, F32};
-    let plane = |lanes_per_output| Schedule::Plane { lanes_per_output, units_per_cube: 128 };
-    assert_eq!(plan(BF16, &[500_001, 100], &[1]), held(along(4, 2), plane(16)));
-    assert_eq!(plan(BF16, &[65536, 1004], &[1]), held(along(4, 8), plane(32)));
+    let plane = |lanes, units| Schedule::Plane { lanes_per_output: lanes, units_per_cube: units };
+    assert_eq!(plan(BF16, &[500_001, 100], &[1]), held(along(4, 2), plane(16, 128)));
+    assert_eq!(plan(BF16, &[65536, 1004], &[1]), held(along(4, 8), plane(32, 64)));
     assert_eq!(plan(F32, &[65536, 1002], &[1]), held(along(2, 4), cube(128)));
     assert_eq!(plan(F32, &[16384, 5002], &[1]), held(along(2, 5), cube(512)));
     for (element, len) in [(BF16, 1002), (F32, 1001), (F32, 16386)] {

@@ -380,6 +380,39 @@ fn narrow_pairs_have_all_loads() {
     assert_eq!(plan(ElementType::F32, 1).access.loads_in_flight, 2);
 }
 
+/// Pairs across outputs have cubes as large as those of one sum, and twice the loads of narrow
+/// elements where these are few.
+#[test]
+fn pairs_across_have_large_cubes() {
+    let plan = |element: ElementType, shape: [usize; 2], fields: usize| {
+        let strides = [shape[1], 1];
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let second = SecondSpec { element, strides: &strides, alignment: 256 };
+        let class = OperatorClass::new("pairs", 4 * fields).fields(fields);
+        let results = OutputSpec { elements: &[ElementType::F32], strides: None };
+        let axes = Some(&[0][..]);
+        let problem = Problem::with_inputs(class, &input, Some(&second), None, axes, &results);
+        choose(&problem.unwrap(), &rules_alone()).unwrap().plan
+    };
+    let (f32, bf16, square) = (ElementType::F32, ElementType::BF16, [8192, 8192]);
+    for (element, shape, fields, loads, schedule) in [
+        (f32, square, 1, 4, cube(64, 8, Combine::Shared)),
+        (f32, square, 2, 4, cube(64, 8, Combine::Shared)),
+        (f32, square, 3, 2, cube(64, 8, Combine::Shared)),
+        (f32, square, 4, 4, cube(32, 16, Combine::Shared)),
+        (bf16, square, 1, 8, cube(64, 8, Combine::Shared)),
+        (bf16, square, 2, 16, cube(32, 16, Combine::Shared)),
+        (bf16, square, 3, 8, cube(32, 16, Combine::Shared)),
+    ] {
+        let plan = plan(element, shape, fields);
+        assert_eq!(plan.access.loads_in_flight, loads, "{element} {fields}: {plan}");
+        assert_eq!(plan.schedule, schedule, "{element} {fields}: {plan}");
+    }
+    let split = plan(f32, [65_536, 1024], 2).schedule;
+    let units = (split.units_per_output(), split.outputs_per_cube(), split.cubes_per_output());
+    assert_eq!(units, (64, 8, 8));
+}
+
 /// Operators with two passes take them where a few units hold a row: short rows by a few lanes, and
 /// by one unit where even those would idle; longer ones by planes and cubes with several loads in
 /// flight. Nothing else holds its elements.

@@ -69,6 +69,7 @@ fn the_measured_numbers_are_the_default() {
     let mut others = vulkan;
     others.segments = Tuning::h200().segments;
     others.scan = Tuning::h200().scan;
+    others.doubled_columns = Tuning::h200().doubled_columns;
     others.split_bytes_in_flight_along = Tuning::h200().split_bytes_in_flight_along;
     others.split_units_per_cube_along = Tuning::h200().split_units_per_cube_along;
     assert_eq!(others, Tuning::h200());

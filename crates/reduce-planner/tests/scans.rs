@@ -224,7 +224,7 @@ fn columns_have_few_chunks() {
     let logarithms =
         OperatorClass::new("logsumexp", 8).fields(2).element_cost(ElementCost::Exponential);
     assert_eq!(of(logarithms, &[F32], square, 0), (2, 16, 16, 32));
-    assert_eq!(of(logarithms, &[BF16], square, 0), (4, 16, 32, 8));
+    assert_eq!(of(logarithms, &[BF16], square, 0), (2, 16, 16, 32));
     let maxima = OperatorClass::new("max_with_index", 8).fields(2);
     assert_eq!(of(maxima, &[F32], square, 0), (4, 8, 16, 8));
 }
@@ -580,4 +580,30 @@ fn bindings() {
     };
     assert_eq!((bound(4096, false), bound(4096, true)), (2, 3));
     assert_eq!((bound(4097, false), bound(4097, true)), (4, 5));
+}
+
+/// Through Vulkan, a plane scans a row for several results with few loads in flight, where CUDA has
+/// a cube for it.
+#[test]
+fn several_results_take_planes_through_vulkan() {
+    let planned = |element: ElementType, shape: [usize; 2], device: &Device| {
+        let strides = row_major_strides(&shape);
+        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+        let maxima = OperatorClass::new("max_with_index", 8).fields(2).positional().blockwise();
+        let results = [element, ElementType::U32];
+        let spec = ScanSpec::new(&results);
+        let problem = ScanProblem::new(maxima, &input, Some(&[1]), &spec).unwrap();
+        let plan = chosen(&problem, device);
+        (plan.units_per_output, plan.access.loads_in_flight, plan.outputs_per_cube)
+    };
+    let mut vulkan = Device::h200();
+    (vulkan.tuning, vulkan.max_vector) = (Tuning::vulkan(), 4);
+    for (element, shape) in [
+        (ElementType::F32, [65536, 1024]),
+        (ElementType::F32, [16384, 4096]),
+        (ElementType::BF16, [65536, 1024]),
+    ] {
+        assert_eq!(planned(element, shape, &vulkan), (32, 2, 4), "{element} {shape:?}");
+    }
+    assert_eq!(planned(ElementType::F32, [65536, 1024], &Device::h200()), (64, 4, 1));
 }

@@ -56,7 +56,7 @@ const NARROW_LANE_LOADS: u64 = 7;
 /// Units of a cube of narrow columns above which it has half a segment of memory.
 const NARROW_COLUMN_UNITS: u64 = 256;
 
-/// Fewest bytes that cubes read where each unit has a row of its own. The scaling of rows of two
+/// Fewest bytes that cubes read where each unit or plane has rows of its own. The scaling of rows of two
 /// f32 to fp8 took 327 us for 2²⁷ elements on one H200 in 524,288 cubes of 128 units, which read a
 /// KiB each, and 243 in 256 units.
 const LEAST_CUBE_BYTES: usize = 2048;
@@ -310,17 +310,28 @@ impl<'a> Search<'a> {
     /// The plan of a team whose units all work on one cube's tiles.
     fn plan(&self, team: Team, loads_in_flight: usize) -> Plan {
         let Self { device, access, .. } = *self;
-        let independent = self.tuning.independent_units_per_cube;
+        let (independent, in_planes) =
+            (self.tuning.independent_units_per_cube, self.tuning.plane_units_per_cube);
         // A cube that reads less is done before the device has begun the next ones.
-        let read = self.load_bytes().saturating_mul(independent as usize);
-        let read = read.saturating_mul(self.loads() as usize);
-        let is_short = team.units == 1 && self.is_along() && read < LEAST_CUBE_BYTES;
-        let independent = if is_short { 2 * independent } else { independent };
-        let independent = independent.min(device.max_units_per_cube);
+        let is_short = |rows: u32| {
+            let read = self.load_bytes().saturating_mul(self.loads() as usize);
+            read.saturating_mul(rows as usize) < LEAST_CUBE_BYTES
+        };
+        let alone = team.units == 1 && self.is_along();
+        let independent = match alone && is_short(independent) {
+            true => 2 * independent,
+            false => independent,
+        };
+        let in_planes = match access.peeled || is_short(in_planes / team.units) {
+            true => independent,
+            false => in_planes,
+        };
+        let [independent, in_planes] =
+            [independent, in_planes].map(|units| units.min(device.max_units_per_cube));
         let by_planes = device.plane_operations && team.units > device.plane_size_min;
         let tiles = match team.units {
             1 => team.tiles.max(independent),
-            units if self.is_along() && !by_planes => team.tiles.max(independent / units),
+            units if self.is_along() && !by_planes => team.tiles.max(in_planes / units),
             _ => team.tiles,
         };
         let schedule = schedule_of(team.units, team.units * tiles, access.direction, device);

@@ -194,7 +194,8 @@ impl Access {
         let fits = access.vector * problem.input().bytes() <= device.load_bytes
             && access.vector <= device.max_vector;
         let wide = problem.input().bytes() == size_of::<f32>() && self.vector > 1;
-        let long = self.inner_len(problem) >= DOUBLED_COLUMNS && rows_share_lines(problem, device);
+        let least = device.tuning.doubled_columns;
+        let long = self.inner_len(problem) >= least && rows_share_lines(problem, device);
         (many && wide && long && fits && check_access(access, problem, device).is_ok())
             .then_some(access)
     }
@@ -230,7 +231,10 @@ impl Access {
             let loads = loads.max(least);
             return self.with_loads_in_flight(loads.min(Self::MOST_LOADS_IN_FLIGHT));
         }
-        let bytes = device.tuning.split_bytes_in_flight_across;
+        // Of both inputs. The dot product of bf16 65,536 × 1024 along axis 0 took 66.4 us with as many
+        // of each, and 64.1 with half.
+        let inputs = if problem.second().is_some() { 2 } else { 1 };
+        let bytes = device.tuning.split_bytes_in_flight_across / inputs;
         let most = (bytes / (self.vector * problem.input().bytes())).max(1);
         self.with_loads_in_flight(self.loads_in_flight.min(most))
     }
@@ -331,10 +335,6 @@ fn vector_up_to(load_bytes: usize, problem: &Problem, device: &Device) -> usize 
 /// in usual vectors; of 12,000 × 6000, 76.8 with 8 in 2 cubes, and 82.8 in usual vectors.
 const DOUBLED_LOADS: usize = 8;
 
-/// Fewest elements of rows that are read in such vectors: of 50,000 × 2500, both took 133 us; of
-/// 100,000 × 1000, it took 116 and 107.
-const DOUBLED_COLUMNS: usize = 2048;
-
 /// Loads in flight where several cubes share very long rows.
 const LONG_SPLIT_LOADS: usize = 8;
 
@@ -351,6 +351,9 @@ const SINGLE_LOADS: usize = 8;
 /// 20,000,001 × 9 114 with 9, 121 with 5, and 143 with 8; var of bf16 158 × 19,082 × 17 along axis 2
 /// 50.0 with 9, 51.4 with 6, and 59.8 with 8.
 const NARROW_SINGLE_LOADS: usize = 16;
+
+/// Most tiles for each multiprocessor of columns of pairs whose cubes are few: those of one cube.
+const PAIR_TILES: usize = 16;
 
 /// Loads of `vector` elements that keep enough bytes in flight and leave registers for
 /// accumulators.
@@ -373,8 +376,17 @@ fn loads_in_flight(
             // 8192 along axis 0 took 51.9 us on one H200 with 8 loads of 4, and 45.7 with 16.
             // Single elements do not: mean_var of bf16 17 × 194,763 × 7 along axis 0 took 31.1 us
             // with 8, and 36.1 with 16.
+            //
+            // Nor do they where cubes are few, for pairs: the dot product and two sums of bf16 8192 ×
+            // 8192 along axis 0 took 67.5 us with the loads of f32, and 63.1 and 64.1 with twice as
+            // many. Where cubes are many, the former of 64 × 1024 × 2048 along axis 1 took 121.8 and
+            // 129.2.
             let is_narrow = problem.input().bytes() < size_of::<f32>() && vector > 1;
-            let times = if is_narrow && problem.operator().fields > FEW_FIELDS { 2 } else { 1 };
+            let tiles = problem.outputs() / vector;
+            let has_few_cubes = tiles <= device.multiprocessors as usize * PAIR_TILES;
+            let is_pair = problem.second().is_some();
+            let doubles = problem.operator().fields > FEW_FIELDS || is_pair && has_few_cubes;
+            let times = if is_narrow && doubles { 2 } else { 1 };
             let most = (times * row.loads_in_flight_across).max(least);
             (times * row.bytes_in_flight_across, most.min(Access::MOST_LOADS_IN_FLIGHT))
         }

@@ -220,6 +220,12 @@ pub struct Tuning {
     /// in 792.
     #[cfg_attr(feature = "serde", serde(default = "split_long_rounds"))]
     pub split_long_rounds: u64,
+    /// Fewest elements of rows of which splits across outputs read vectors of twice the usual length,
+    /// where accumulators have many fields and rows begin inside lines: of f32 50,000 × 2500, both
+    /// took 133 us on one H200; of 100,000 × 1000, 116 us so, and 107 in usual ones. Through Vulkan,
+    /// variances of 10,000 × 10,000 along axis 0 took 142 us in such vectors, and 116 in usual ones.
+    #[cfg_attr(feature = "serde", serde(default = "doubled_columns"))]
+    pub doubled_columns: usize,
     /// Fewest bytes of one input that a unit of a split along rows has in flight, if they are more
     /// than other schedules leave it. Through SPIR-V, a sum of 2²⁸ f32 took 266 us on one H200 with
     /// 4 loads of 16 bytes, and 244 with 8; of 2²⁴, 25.7 and 23.2.
@@ -274,12 +280,17 @@ rules!(Tuning {
         split_cubes_per_multiprocessor, split_large_cubes_per_multiprocessor, split_long_rounds,
         partials_per_block, cached_inner_bytes, contiguous_row_divisor, contiguous_row_bytes;
     percent: realigned_idle_exponent_percent, realigned_width_percent;
-    any: search_margin_percent, realigned_narrow_bytes, published_bytes;
+    any: search_margin_percent, realigned_narrow_bytes, published_bytes, doubled_columns;
 });
 
 /// The rounds of a long row in descriptions of devices that do not say.
 const fn split_long_rounds() -> u64 {
     200
+}
+
+/// The rows with longer vectors in descriptions of devices that do not say.
+const fn doubled_columns() -> usize {
+    2048
 }
 
 /// The bytes in flight of a split along rows in descriptions of devices that do not say.
@@ -426,6 +437,7 @@ impl Tuning {
         Self {
             segments: SegmentsTuning::vulkan(),
             scan: ScanTuning::vulkan(),
+            doubled_columns: 1 << 30,
             split_bytes_in_flight_along: 128,
             split_units_per_cube_along: 512,
             ..Self::h200()
@@ -515,6 +527,7 @@ impl Tuning {
             split_cubes_per_multiprocessor: 2,
             split_large_cubes_per_multiprocessor: 1,
             split_long_rounds: split_long_rounds(),
+            doubled_columns: doubled_columns(),
             split_bytes_in_flight_along: split_at_least(),
             split_units_per_cube_along: split_at_least_units(),
             split_bytes_in_flight_across: 128,

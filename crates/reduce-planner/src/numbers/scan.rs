@@ -19,6 +19,16 @@ pub struct ScanTuning {
     /// lane. Sums of f32 65536 × 1024 took 142 us in planes whose lanes have 8 loads, and 137 in
     /// cubes of 64 units with 4.
     pub plane_loads: u32,
+    /// Most loads of a row for each lane where a light scan has several results. Through Vulkan, maxima
+    /// of f32 65,536 × 1024 with their positions took 207 us on one H200 in planes whose lanes have 8
+    /// loads, and 239 to 248 in cubes of 64 and 128 units; of 16,384 × 4096, 226 in planes, and 238 to
+    /// 266 in cubes.
+    #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_several_results"))]
+    pub plane_loads_of_several_results: u32,
+    /// Loads in flight of such a lane. The former took 223 us through Vulkan with 2 in planes alone
+    /// in a cube, and 243 with 4.
+    #[cfg_attr(feature = "serde", serde(default = "several_results_loads"))]
+    pub several_results_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
     /// Loads in flight along rows where operators merge many fields, and in cubes also where they
@@ -149,7 +159,8 @@ pub struct ScanTuning {
 
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
-        plane_loads_of_long_functions, many_fields_loads, exponential_loads,
+        plane_loads_of_several_results, several_results_loads, plane_loads_of_long_functions,
+        many_fields_loads, exponential_loads,
         narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
@@ -171,6 +182,8 @@ impl ScanTuning {
             unit_loads_without_planes: 4,
             unit_loads_across: 8,
             plane_loads: 4,
+            plane_loads_of_several_results: plane_loads_of_several_results(),
+            several_results_loads: several_results_loads(),
             plane_loads_of_long_functions: 64,
             many_fields_loads: many_fields_loads(),
             exponential_loads: exponential_loads(),
@@ -214,6 +227,8 @@ impl ScanTuning {
     /// Those of one NVIDIA H200 through Vulkan, where they differ.
     pub(super) const fn vulkan() -> Self {
         Self {
+            plane_loads_of_several_results: 64,
+            several_results_loads: 2,
             many_fields_loads: 2,
             exponential_loads: 2,
             narrow_long_function_loads: 4,
@@ -222,6 +237,16 @@ impl ScanTuning {
             ..Self::h200()
         }
     }
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn plane_loads_of_several_results() -> u32 {
+    4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn several_results_loads() -> u32 {
+    4
 }
 
 /// The value of a tuning that was written before there was this field.

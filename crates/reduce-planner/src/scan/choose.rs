@@ -226,9 +226,12 @@ fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
 ///
 /// Along axis 0 of f32 8192 × 8192, means and variances took 1324 us on one H200 with 2 loads of 8
 /// bytes, 592 with 8 of 8, 499 with 8 of 4, and 482 with 16 of 4; logarithms of sums of
-/// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8.
+/// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8. Since runs give the results
+/// of four rows, the latter take 145 in vectors of 8 bytes, 173 of 4 and 195 of 16; of bf16, 160 of 4
+/// in cubes whose segments have 128 bytes, and 185 of 8 in those of 64.
 fn bytes_of_long_functions(problem: &ScanProblem) -> usize {
     match functions_of(problem) {
+        Functions::Exponentials if is_narrow(problem) => 4,
         Functions::Light | Functions::Exponentials => 8,
         Functions::ManyFields => 4,
     }
@@ -291,6 +294,7 @@ fn by_planes(
     let loads = row_loads(access, problem);
     let plane = u64::from(device.plane_size_min);
     let each = match functions_of(problem) {
+        Functions::Light if has_several_results(problem) => tuning.plane_loads_of_several_results,
         Functions::Light => tuning.plane_loads,
         Functions::Exponentials | Functions::ManyFields => tuning.plane_loads_of_long_functions,
     };
@@ -356,6 +360,7 @@ fn functions_of(problem: &ScanProblem) -> Functions {
 fn loads_of_planes(problem: &ScanProblem, device: &Device) -> u32 {
     let tuning = device.tuning.scan;
     match functions_of(problem) {
+        Functions::Light if has_several_results(problem) => tuning.several_results_loads,
         Functions::Light => tuning.plane_loads,
         _ if is_narrow(problem) => tuning.narrow_long_function_loads,
         Functions::Exponentials => tuning.exponential_loads,
@@ -374,10 +379,11 @@ fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
         false => tuning.many_fields_loads,
     };
     let leaves_planes = loads > u64::from(device.plane_size_min) * u64::from(large);
-    let has_one_result = problem.problem().results().len() == 1;
     match functions_of(problem) {
         _ if !device.plane_operations => tuning.cube_loads,
-        Functions::Light if loads <= short && has_one_result => tuning.short_row_loads,
+        Functions::Light if loads <= short && !has_several_results(problem) => {
+            tuning.short_row_loads
+        }
         Functions::Exponentials | Functions::ManyFields if leaves_planes => large,
         _ => tuning.cube_loads,
     }
@@ -423,7 +429,8 @@ fn by_cubes(
             let units = narrow_power_of_two(wanted.min(most.into()));
             let lanes = device.plane_size_min;
             let in_planes = device.plane_operations && units > lanes;
-            if units < 2 || (device.plane_operations && !in_planes) {
+            let left_to_planes = device.plane_operations && !in_planes;
+            if units < 2 || left_to_planes || planes_take_chunks(problem, device, loads) {
                 return Err(too_short);
             }
             let combine = if in_planes { Combine::Plane { lanes } } else { Combine::Shared };
@@ -487,9 +494,8 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
     // of variances bf16 8192 × 8192 329 of 128, and 434 of 64.
     if takes_long_across(problem, device) {
         let many_fields = functions_of(problem) == Functions::ManyFields;
-        let wide = if many_fields { line } else { 2 * line };
-        let may_be = (many_fields || !is_narrow(problem)) && row_bytes.is_multiple_of(wide);
-        if may_be && fills_device(wide) {
+        let wide = if many_fields || is_narrow(problem) { line } else { 2 * line };
+        if row_bytes.is_multiple_of(wide) && fills_device(wide) {
             return wide;
         }
     }
@@ -523,6 +529,21 @@ fn side_by_side(problem: &ScanProblem, access: Access, bytes: usize) -> u64 {
     let load_bytes = access.vector * problem.problem().input().bytes();
     let vectors = (bytes / load_bytes.max(1)).max(1) as u64;
     floor_power_of_two(vectors).min(inner.next_power_of_two())
+}
+
+/// Whether planes scan a row of so many loads in several chunks, and cubes take longer.
+fn planes_take_chunks(problem: &ScanProblem, device: &Device, loads: u64) -> bool {
+    let tuning = device.tuning.scan;
+    let most = u64::from(tuning.plane_loads_of_several_results);
+    functions_of(problem) == Functions::Light
+        && has_several_results(problem)
+        && device.plane_operations
+        && most > u64::from(tuning.several_results_loads)
+        && loads <= u64::from(device.plane_size_min) * most
+}
+
+fn has_several_results(problem: &ScanProblem) -> bool {
+    problem.problem().results().len() > 1
 }
 
 /// Whether elements take half a word or less.
