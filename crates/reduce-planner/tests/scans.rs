@@ -253,7 +253,7 @@ fn lanes_exchange_elements_of_long_merges() {
     assert_eq!(
         plan.to_string(),
         "scan by a plane: 32 units per output in planes of 32, 1 output per cube; vectors of 4 \
-         along the reduction, 4 loads in flight"
+         along the reduction, 8 loads in flight"
     );
     let plain = rows(SUM);
     assert!(!plan.transposes(&plain));
@@ -265,9 +265,9 @@ fn lanes_exchange_elements_of_long_merges() {
         "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 along \
          the reduction, 4 loads in flight"
     );
-    // 32 units with 4 vectors of 16 bytes, and one vector in eight left out, as input and results.
-    let vectors = 32 * 4 * 9 / 8;
-    let bytes = 2 * 16 * vectors;
+    // 32 units with 8 vectors of 16 bytes, and one vector in eight left out. Results replace elements.
+    let vectors = 32 * 8 * 9 / 8;
+    let bytes = 16 * vectors;
     let mut small = Device::h200();
     (small.shared_memory_bytes, small.most_shared_memory_bytes) = (bytes - 1, bytes - 1);
     let error = plan.check(&exponential, &small).unwrap_err();
@@ -282,8 +282,8 @@ fn lanes_exchange_elements_of_long_merges() {
 /// others have. Few rows have more lanes: all of them fill the device.
 #[test]
 fn long_merges_take_few_lanes() {
-    let lanes_of = |fields: usize, element, shape: [usize; 2], device: &Device| {
-        let strides = row_major_strides(&shape);
+    let planned = |fields: usize, results: &[ElementType], shape: [usize; 2], device: &Device| {
+        let (element, strides) = (results[0], row_major_strides(&shape));
         let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
         let operator = OperatorClass::new("any", 4 * fields).fields(fields);
         let operator = match fields {
@@ -291,11 +291,13 @@ fn long_merges_take_few_lanes() {
             _ => operator,
         };
         let problem =
-            ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(&[element])).unwrap();
+            ScanProblem::new(operator, &input, Some(&[1]), &ScanSpec::new(results)).unwrap();
         let plan = chosen(&problem, device);
         assert_eq!(plan.kind(), ScheduleKind::Plane, "{plan}");
         (plan.units_per_output, plan.access.loads_in_flight, plan.outputs_per_cube)
     };
+    let lanes_of =
+        |fields, element, shape, device: &Device| planned(fields, &[element], shape, device);
     let lanes = |fields, element, len, device: &Device| {
         lanes_of(fields, element, [(1 << 26) / len, len], device)
     };
@@ -305,22 +307,24 @@ fn long_merges_take_few_lanes() {
     let of_variances = |element, len| lanes(5, element, len, &cuda);
     assert_eq!(
         [64, 256, 1024, 8192].map(|len| of_variances(wide, len)),
-        [(2, 8, 32), (4, 8, 16), (16, 8, 4), (32, 8, 2)]
+        [(2, 8, 32), (4, 8, 16), (8, 8, 8), (32, 8, 2)]
     );
-    assert_eq!([64, 1024].map(|len| of_variances(narrow, len)), [(2, 4, 32), (4, 8, 16)]);
+    assert_eq!([64, 1024].map(|len| of_variances(narrow, len)), [(2, 4, 32), (2, 8, 32)]);
+    // Means and variances take as many places in shared memory as two results do.
+    assert_eq!(planned(5, &[wide, wide], [65_536, 1024], &cuda), (16, 4, 4));
     let of_exponentials = |element, len| lanes(2, element, len, &cuda);
-    assert_eq!([256, 1024].map(|len| of_exponentials(wide, len)), [(16, 4, 2), (32, 4, 1)]);
+    assert_eq!([256, 1024].map(|len| of_exponentials(wide, len)), [(16, 4, 2), (32, 8, 1)]);
     assert_eq!([256, 1024].map(|len| of_exponentials(narrow, len)), [(4, 8, 16), (16, 8, 4)]);
     let mut vulkan = Device::h200();
     vulkan.tuning = Tuning::vulkan();
-    assert_eq!(lanes(5, wide, 1024, &vulkan), (8, 2, 4));
-    assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 2, 1));
+    assert_eq!(lanes(5, wide, 1024, &vulkan), (8, 4, 4));
+    assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 4, 1));
     vulkan.max_vector = 4;
-    assert_eq!(lanes(5, narrow, 1024, &vulkan), (4, 4, 8));
+    assert_eq!(lanes(5, narrow, 1024, &vulkan), (4, 8, 8));
     // Rows share a cube, and lanes have chunks, as the elements that they exchange fit shared memory.
     let mut small = Device::h200();
-    (small.shared_memory_bytes, small.most_shared_memory_bytes) = (8 * 1024, 8 * 1024);
-    assert_eq!(lanes(5, wide, 1024, &small), (16, 4, 2));
+    (small.shared_memory_bytes, small.most_shared_memory_bytes) = (4 * 1024, 4 * 1024);
+    assert_eq!(lanes(5, wide, 1024, &small), (8, 4, 4));
 }
 
 /// Long rows that vectors do not divide begin and end inside vectors, and short ones are read in

@@ -62,6 +62,20 @@ impl<T: CubePrimitive> Slice<T> {
     }
 }
 
+impl<T: CubePrimitive> Slice<T> {
+    /// The same memory where `U` is another name of the elements' type.
+    pub(crate) fn renamed<U: CubePrimitive>(self) -> Slice<U> {
+        unexpanded!()
+    }
+}
+
+impl<T: CubePrimitive> SliceExpand<T> {
+    pub(crate) fn __expand_renamed_method<U: CubePrimitive>(self, scope: &Scope) -> SliceExpand<U> {
+        assert_eq!(T::__expand_as_type(scope), U::__expand_as_type(scope), "one type of elements");
+        SliceExpand { slice: self.slice, element: PhantomData }
+    }
+}
+
 impl<T: CubePrimitive> Index<usize> for Slice<T> {
     type Output = T;
 

@@ -31,32 +31,37 @@ pub struct ScanTuning {
     pub several_results_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
-    /// Loads in flight along rows where operators merge many fields, and in cubes also where they
-    /// take exponentials. Lanes and units merge once for each chunk, so larger chunks are fewer
-    /// merges: variances of f32 65,536 × 1024 took 206 us on one H200 with 4 loads in 32 lanes, 188
-    /// with 8, and 169 with 8 in 16. Through Vulkan, whose compiler has no registers for that, they
-    /// took 304 with 4 in 32 lanes, 328 with 8 in 16, and 260 with 2 in 8.
+    /// Loads in flight along rows where operators merge many fields, half as many for several
+    /// results, and in cubes also where they take exponentials. Lanes and units merge once for each
+    /// chunk, so larger chunks are fewer merges, but they exchange elements through shared memory:
+    /// variances of f32 65,536 × 1024 in 8 lanes took 178 us on one H200 with 4, and 155 with 8;
+    /// through Vulkan 237 with 2, 181 with 4 and 196 with 8.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads"))]
     pub many_fields_loads: u32,
     /// Loads in flight of lanes of a plane where operators take exponentials. Logarithms of their
-    /// sums of f32 65,536 × 1024 took 133 us with 4, and 144 with 8; through Vulkan 220 with 4, and
-    /// 186 with 2.
+    /// sums of f32 65,536 × 1024 took 133 to 137 us with 4, and 132 with 8; through Vulkan 151 with
+    /// 2, 144 with 4, and 179 with 8.
     #[cfg_attr(feature = "serde", serde(default = "exponential_loads"))]
     pub exponential_loads: u32,
+    /// Loads of a row for each lane there, of wide elements: 1,048,576 × 64 took 134 us with 4, and
+    /// 152 in half as many lanes.
+    #[cfg_attr(feature = "serde", serde(default = "exponential_loads_per_lane"))]
+    pub exponential_loads_per_lane: u32,
     /// Loads in flight in place of both where elements are narrower than 4 bytes. Logarithms of sums
-    /// of exponentials of bf16 65,536 × 1024 took 101 us with 4 in 32 lanes, and 90 with 8 in 16.
+    /// of exponentials of bf16 65,536 × 1024 took 98 us with 4 in 16 lanes, and 90 with 8; through
+    /// Vulkan 110 and 105.
     #[cfg_attr(feature = "serde", serde(default = "narrow_long_function_loads"))]
     pub narrow_long_function_loads: u32,
-    /// Loads of a row for each lane of a plane where operators merge many fields, and twice as many
-    /// of narrow elements. A row has as many lanes as that takes, because each merges what the
-    /// others have: variances of bf16 65,536 × 1024 took 152 us on one H200 with 8 loads in each
-    /// lane, 133 with 16, and 128 with 32; of f32 1,048,576 × 64 707 with one, and 183 with 8.
+    /// Loads of a row for each lane of a plane where operators merge many fields, twice as many of
+    /// narrow elements, and half as many for several results. A row has as many lanes as that takes,
+    /// because each merges what the others have: variances of f32 65,536 × 1024 took 160 us on one
+    /// H200 with 16 for each lane, and 155 with 32; of bf16 129 with 32, and 124 with 64; means and
+    /// variances of f32 221 with 16, and 236 with 32.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads_per_lane"))]
     pub many_fields_loads_per_lane: u32,
     /// Units of a cube whose planes scan rows for operators that merge many fields or take
-    /// exponentials. Planes of exponentials of wide elements have a cube each: lanes exchange
-    /// elements through shared memory, of which small cubes have the most, and a plane took 133 us
-    /// where two took 141. Through Vulkan, two took up to 1.5 times as long in all cases.
+    /// exponentials. Planes of exponentials of wide elements have a cube each: a plane took 132 us
+    /// where two took 133. Through Vulkan, all have: two took 2 to 10 % longer.
     #[cfg_attr(feature = "serde", serde(default = "long_function_units_per_cube"))]
     pub long_function_units_per_cube: u32,
     /// Units of a cube whose units or planes do not share rows.
@@ -160,7 +165,7 @@ pub struct ScanTuning {
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
         plane_loads_of_several_results, several_results_loads, plane_loads_of_long_functions,
-        many_fields_loads, exponential_loads,
+        many_fields_loads, exponential_loads, exponential_loads_per_lane,
         narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
@@ -187,6 +192,7 @@ impl ScanTuning {
             plane_loads_of_long_functions: 64,
             many_fields_loads: many_fields_loads(),
             exponential_loads: exponential_loads(),
+            exponential_loads_per_lane: exponential_loads_per_lane(),
             narrow_long_function_loads: narrow_long_function_loads(),
             many_fields_loads_per_lane: many_fields_loads_per_lane(),
             long_function_units_per_cube: long_function_units_per_cube(),
@@ -229,10 +235,8 @@ impl ScanTuning {
         Self {
             plane_loads_of_several_results: 64,
             several_results_loads: 2,
-            many_fields_loads: 2,
-            exponential_loads: 2,
-            narrow_long_function_loads: 4,
-            many_fields_loads_per_lane: 32,
+            many_fields_loads: 4,
+            exponential_loads: 4,
             long_function_units_per_cube: 32,
             ..Self::h200()
         }
@@ -256,6 +260,11 @@ const fn many_fields_loads() -> u32 {
 
 /// The value of a tuning that was written before there was this field.
 const fn exponential_loads() -> u32 {
+    8
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn exponential_loads_per_lane() -> u32 {
     4
 }
 
@@ -266,7 +275,7 @@ const fn narrow_long_function_loads() -> u32 {
 
 /// The value of a tuning that was written before there was this field.
 const fn many_fields_loads_per_lane() -> u32 {
-    16
+    32
 }
 
 /// The value of a tuning that was written before there was this field.

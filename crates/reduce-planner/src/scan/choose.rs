@@ -356,12 +356,15 @@ fn functions_of(problem: &ScanProblem) -> Functions {
     }
 }
 
-/// Loads in flight of a lane of a plane that scans rows.
+/// Loads in flight of a lane of a plane that scans rows. Several results take as many places in
+/// shared memory, of which loads in flight take the more.
 fn loads_of_planes(problem: &ScanProblem, device: &Device) -> u32 {
     let tuning = device.tuning.scan;
+    let several = has_several_results(problem);
     match functions_of(problem) {
-        Functions::Light if has_several_results(problem) => tuning.several_results_loads,
+        Functions::Light if several => tuning.several_results_loads,
         Functions::Light => tuning.plane_loads,
+        Functions::ManyFields if several => (tuning.many_fields_loads / 2).max(1),
         _ if is_narrow(problem) => tuning.narrow_long_function_loads,
         Functions::Exponentials => tuning.exponential_loads,
         Functions::ManyFields => tuning.many_fields_loads,
@@ -389,21 +392,32 @@ fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
     }
 }
 
-/// Lanes for a row of so many loads. Where merges take long, each lane takes at least a chunk of
-/// the row, as long as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one
-/// H200 in 8 lanes, and 16.5 in 16, of 1056 × 1024 15.1 in 8, and 9.5 in 32.
+/// Lanes for a row of so many loads. Where merges take long, each lane takes several of them, as
+/// long as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one H200 in 8
+/// lanes, and 16.5 in 16, of 1056 × 1024 15.1 in 8, and 9.5 in 32.
 fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
     let tuning = device.tuning.scan;
-    let narrow = if is_narrow(problem) { 2 } else { 1 };
-    let each = match functions_of(problem) {
+    let narrow = is_narrow(problem);
+    let (each, least) = match functions_of(problem) {
         Functions::Light => return loads,
-        Functions::Exponentials => loads_of_planes(problem, device),
-        Functions::ManyFields => narrow * tuning.many_fields_loads_per_lane,
+        Functions::Exponentials if narrow => (tuning.narrow_long_function_loads, 1),
+        Functions::Exponentials => (tuning.exponential_loads_per_lane, 1),
+        Functions::ManyFields => {
+            let each = tuning.many_fields_loads_per_lane;
+            let each = if has_several_results(problem) { (each / 2).max(1) } else { each };
+            // Of f32 262,144 × 256, 4 lanes took 155 us, and 2 164.
+            let least = LEAST_LANES.min(loads / LEAST_LOADS_OF_LANES).max(1);
+            if narrow { (2 * each, 1) } else { (each, least) }
+        }
     };
     let units = u64::from(device.multiprocessors) * LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR;
     let filling = units / (problem.problem().outputs() as u64).max(1);
-    div_ceil(loads, each.into()).max(filling.min(loads))
+    div_ceil(loads, each.into()).max(least).max(filling.min(loads))
 }
+
+/// Fewest lanes of a row of wide elements, if each has so many loads.
+const LEAST_LANES: u64 = 4;
+const LEAST_LOADS_OF_LANES: u64 = 8;
 
 /// Units of planes that fill a multiprocessor where merges take long.
 const LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR: u64 = 512;

@@ -329,8 +329,10 @@ impl ScanPlan {
             true => {
                 let of_row = problem.problem();
                 let loads = self.units_per_cube() as usize * self.access.loads_in_flight;
-                let bytes = of_row.input().bytes()
-                    + of_row.results().iter().map(|result| result.bytes()).sum::<usize>();
+                // The first results replace the elements, if both have one type.
+                let (input, results) = (of_row.input(), of_row.results());
+                let own = if results.first() == Some(&input) { 0 } else { input.bytes() };
+                let bytes = own + results.iter().map(|result| result.bytes()).sum::<usize>();
                 // One vector in eight is left out.
                 (loads + loads / 8).saturating_mul(self.access.vector).saturating_mul(bytes)
             }

@@ -3,14 +3,15 @@
 //! Neighbouring lanes load neighbouring vectors. If each kept the vectors that it has loaded, the
 //! lanes would have to tell each other a total of each. Merges are what takes long for operators of
 //! many fields, or of exponentials. So the lanes of a plane put its vectors into shared memory, and
-//! each takes neighbouring ones, which make one total. Results go back the same way.
+//! each takes neighbouring ones, which make one total. Results go back the same way: each replaces
+//! the vector it belongs to, if both have one type. The less memory a cube has, the more cubes reside.
 
 use cubecl::prelude::*;
 
 use super::ScanSpec;
 use crate::{
     kernels::{load::Loaded, reducer::Reducer},
-    operator::{Columns, ResultTypes, Results, Slice, Stored, Wide, shared},
+    operator::{Columns, Out, Out2, Out3, ResultTypes, Results, Slice, Stored, Wide, shared},
 };
 
 /// The memory through which the lanes of a plane exchange the vectors of a chunk.
@@ -32,12 +33,22 @@ impl Transposition {
     pub(super) fn new(#[comptime] spec: ScanSpec, reducer: &Reducer<'_>) -> Transposition {
         let vectors = comptime![spec.team.units_per_cube as usize * spec.access.loads_in_flight];
         let slots = comptime![vectors + vectors / VECTORS_PER_GAP];
-        let results = comptime![if spec.transposes { reducer.operator.0.results } else { 0 }];
-        Transposition {
-            elements: shared::<Stored, Wide>(slots, comptime![spec.transposes]),
-            results: Columns::shared(slots, results),
-            spec,
-        }
+        let count = comptime![if spec.transposes { reducer.operator.0.results } else { 0 }];
+        let elements = shared::<Stored, Wide>(slots, comptime![spec.transposes]);
+        let (stored, first) = (elem_type_of::<Stored>(), elem_type_of::<Out>());
+        let results = if comptime![spec.transposes && stored == first] {
+            let elements = elements.unwrap();
+            Columns::<ResultTypes, Wide>::new(
+                ComptimeOption::new_Some(elements.renamed::<Vector<Out, Wide>>()),
+                shared::<Out2, Wide>(slots, comptime![count > 1]),
+                shared::<Out3, Wide>(slots, comptime![count > 2]),
+                ComptimeOption::new_None(),
+                ComptimeOption::new_None(),
+            )
+        } else {
+            Columns::<ResultTypes, Wide>::shared(slots, count)
+        };
+        Transposition { elements, results, spec }
     }
 
     /// Exchanges the values of loads. The units of a plane must get here together.
