@@ -317,6 +317,7 @@ fn long_merges_take_few_lanes() {
     assert_eq!([256, 1024].map(|len| of_exponentials(narrow, len)), [(4, 8, 16), (16, 8, 4)]);
     let mut vulkan = Device::h200();
     vulkan.tuning = Tuning::vulkan();
+    assert_eq!(planned(5, &[wide, wide], [65_536, 1024], &vulkan), (16, 2, 2));
     assert_eq!(lanes(5, wide, 1024, &vulkan), (8, 4, 4));
     assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 4, 1));
     vulkan.max_vector = 4;

@@ -31,6 +31,11 @@ pub struct ScanTuning {
     pub several_results_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
+    /// The same of exponentials of wide elements. Logarithms of their sums of f32 16,384 × 4096 took
+    /// 134 us in cubes of 128 units with 8 loads, and 141 in planes; of 8192 × 8192 135 and 145. Cubes
+    /// were not timed through Vulkan.
+    #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_exponentials"))]
+    pub plane_loads_of_exponentials: u32,
     /// Loads in flight along rows where operators merge many fields, half as many for several
     /// results, and in cubes also where they take exponentials. Lanes and units merge once for each
     /// chunk, so larger chunks are fewer merges, but they exchange elements through shared memory:
@@ -165,7 +170,7 @@ pub struct ScanTuning {
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
         plane_loads_of_several_results, several_results_loads, plane_loads_of_long_functions,
-        many_fields_loads, exponential_loads, exponential_loads_per_lane,
+        plane_loads_of_exponentials, many_fields_loads, exponential_loads, exponential_loads_per_lane,
         narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,
@@ -190,6 +195,7 @@ impl ScanTuning {
             plane_loads_of_several_results: plane_loads_of_several_results(),
             several_results_loads: several_results_loads(),
             plane_loads_of_long_functions: 64,
+            plane_loads_of_exponentials: plane_loads_of_exponentials(),
             many_fields_loads: many_fields_loads(),
             exponential_loads: exponential_loads(),
             exponential_loads_per_lane: exponential_loads_per_lane(),
@@ -235,6 +241,7 @@ impl ScanTuning {
         Self {
             plane_loads_of_several_results: 64,
             several_results_loads: 2,
+            plane_loads_of_exponentials: 64,
             many_fields_loads: 4,
             exponential_loads: 4,
             long_function_units_per_cube: 32,
@@ -251,6 +258,11 @@ const fn plane_loads_of_several_results() -> u32 {
 /// The value of a tuning that was written before there was this field.
 const fn several_results_loads() -> u32 {
     4
+}
+
+/// The value of a tuning that was written before there was this field.
+const fn plane_loads_of_exponentials() -> u32 {
+    16
 }
 
 /// The value of a tuning that was written before there was this field.
