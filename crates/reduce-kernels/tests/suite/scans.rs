@@ -762,16 +762,14 @@ pub(crate) fn elements_taken_apart(client: &Client) {
             }
         }
     };
-    let along = |row: usize, nth: usize| row * len + nth;
-    let down = |column: usize, nth: usize| 2 * nth + column;
-    let layouts: [([usize; 2], usize, &dyn Fn(usize, usize) -> usize); 2] =
-        [([2, len], 1, &along), ([len, 2], 0, &down)];
-    for (shape, axis, place) in layouts {
+    for (shape, axis) in [([2, len], 1), ([len, 2], 0)] {
+        let strides = row_major_strides(&shape);
+        let place = |row: usize, nth: usize| row * strides[1 - axis] + nth * strides[axis];
         let mut data = vec![0f32; 2 * len];
         for nth in 0..2 * len {
             data[place(nth / len, nth % len)] = value(nth % len);
         }
-        let x = tensor(client, &data, &shape, &row_major_strides(&shape));
+        let x = tensor(client, &data, &shape, &strides);
         for way in [WAYS[0], WAYS[2], WAYS[3]] {
             let logarithms = way.of(scan(LogSumExp, &x).over(axis)).plan_for(&device);
             let logarithms = read::<f32>(client, &logarithms.run(client).unwrap(), 2 * len);
