@@ -384,16 +384,18 @@ fn narrow_pairs_have_all_loads() {
 /// elements where these are few.
 #[test]
 fn pairs_across_have_large_cubes() {
-    let plan = |element: ElementType, shape: [usize; 2], fields: usize| {
-        let strides = [shape[1], 1];
-        let input = InputSpec { element, shape: &shape, strides: &strides, alignment: 256 };
+    let planned = |element: ElementType, shape: &[usize], axis: usize, fields: usize| {
+        let strides = row_major_strides(shape);
+        let input = InputSpec { element, shape, strides: &strides, alignment: 256 };
         let second = SecondSpec { element, strides: &strides, alignment: 256 };
         let class = OperatorClass::new("pairs", 4 * fields).fields(fields);
         let results = OutputSpec { elements: &[ElementType::F32], strides: None };
-        let axes = Some(&[0][..]);
-        let problem = Problem::with_inputs(class, &input, Some(&second), None, axes, &results);
+        let axes = [axis];
+        let problem =
+            Problem::with_inputs(class, &input, Some(&second), None, Some(&axes), &results);
         choose(&problem.unwrap(), &rules_alone()).unwrap().plan
     };
+    let plan = |element, shape: [usize; 2], fields| planned(element, &shape, 0, fields);
     let (f32, bf16, square) = (ElementType::F32, ElementType::BF16, [8192, 8192]);
     for (element, shape, fields, loads, schedule) in [
         (f32, square, 1, 4, cube(64, 8, Combine::Shared)),
@@ -411,6 +413,9 @@ fn pairs_across_have_large_cubes() {
     let split = plan(f32, [65_536, 1024], 2).schedule;
     let units = (split.units_per_output(), split.outputs_per_cube(), split.cubes_per_output());
     assert_eq!(units, (64, 8, 8));
+    // Cubes are many, or share an output.
+    assert_eq!(planned(bf16, &[64, 1024, 2048], 1, 1).access.loads_in_flight, 4);
+    assert_eq!(plan(bf16, [65_536, 1024], 1).access.loads_in_flight, 4);
 }
 
 /// Operators with two passes take them where a few units hold a row: short rows by a few lanes, and
@@ -444,7 +449,8 @@ fn rows_that_units_hold_are_taken_in_two_passes() {
     }
 }
 
-/// A norm scales each block of loads in one pass, so short rows of narrow elements are held for two.
+/// A norm scales each block of loads in one pass, so short rows of narrow elements are held for
+/// two.
 #[test]
 fn narrow_norms_of_short_rows_are_held() {
     let norm = OperatorClass::new("norm_l2", 12).fields(3).blockwise().in_passes(8);

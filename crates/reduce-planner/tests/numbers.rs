@@ -59,8 +59,8 @@ fn another_tuning_gives_another_plan() {
     assert_eq!(fewer_lanes.schedule.units_per_output(), 8);
 }
 
-/// The default and a device without a tuning in its file have the numbers of the H200, and devices of
-/// wgpu those that were measured through Vulkan.
+/// The default and a device without a tuning in its file have the numbers of the H200, and devices
+/// of wgpu those that were measured through Vulkan.
 #[test]
 fn the_measured_numbers_are_the_default() {
     assert_eq!(Tuning::default(), Tuning::h200());

@@ -265,7 +265,8 @@ fn lanes_exchange_elements_of_long_merges() {
         "scan by a cube: 64 units per output in planes of 32, 1 output per cube; vectors of 4 along \
          the reduction, 4 loads in flight"
     );
-    // 32 units with 8 vectors of 16 bytes, and one vector in eight left out. Results replace elements.
+    // 32 units with 8 vectors of 16 bytes, and one vector in eight left out. Results replace
+    // elements.
     let vectors = 32 * 8 * 9 / 8;
     let bytes = 16 * vectors;
     let mut small = Device::h200();
@@ -322,7 +323,8 @@ fn long_merges_take_few_lanes() {
     assert_eq!(lanes(2, wide, 1024, &vulkan), (32, 4, 1));
     vulkan.max_vector = 4;
     assert_eq!(lanes(5, narrow, 1024, &vulkan), (4, 8, 8));
-    // Rows share a cube, and lanes have chunks, as the elements that they exchange fit shared memory.
+    // Rows share a cube, and lanes have chunks, as the elements that they exchange fit shared
+    // memory.
     let mut small = Device::h200();
     (small.shared_memory_bytes, small.most_shared_memory_bytes) = (4 * 1024, 4 * 1024);
     assert_eq!(lanes(5, wide, 1024, &small), (8, 4, 4));

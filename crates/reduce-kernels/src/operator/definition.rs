@@ -158,8 +158,8 @@ pub(crate) struct PassFunctions<N: Size> {
     pub(super) finish: Finish<N>,
 }
 
-/// Writes [`Running::run`](super::Running::run) into a kernel that is being generated, for vectors of
-/// `W` components.
+/// Writes [`Running::run`](super::Running::run) into a kernel that is being generated, for vectors
+/// of `W` components.
 pub(super) type Run<W> = fn(
     &Scope,
     AccumulatorExpand<Single>,

@@ -93,7 +93,7 @@ pub(crate) use record::{
 };
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
-pub(crate) use running::{RunWidth, RunsRef, Strip, run};
+pub(crate) use running::{ROWS_OF_STRIP, RunWidth, RunsRef, Strip, run};
 pub use running::{Running, Runs};
 pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};

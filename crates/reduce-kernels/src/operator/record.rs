@@ -242,6 +242,14 @@ impl<T: Float, N: Size> Field<T, N> {
         }
     }
 
+    fn or_components_of(self, mask: Vector<bool, N>, others: Field<T, N>) -> Field<T, N> {
+        if self.is_some() {
+            Field::<T, N>::some(select_many(mask, others.get(), self.get()))
+        } else {
+            Field::<T, N>::none()
+        }
+    }
+
     fn with_first(self, count: u32, others: Field<T, N>) -> Field<T, N> {
         if self.is_some() {
             let others = others.get();
@@ -422,6 +430,21 @@ impl<T: FieldTypes, N: Size> Record<T, N> {
             self.c.with_first(count, others.c),
             self.d.with_first(count, others.d),
             self.e.with_first(count, others.e),
+        )
+    }
+
+    /// The same fields with the components of `others` where `mask` is true.
+    pub(crate) fn or_components_of(
+        self,
+        mask: Vector<bool, N>,
+        others: Record<T, N>,
+    ) -> Record<T, N> {
+        Record::<T, N>::new(
+            self.a.or_components_of(mask, others.a),
+            self.b.or_components_of(mask, others.b),
+            self.c.or_components_of(mask, others.c),
+            self.d.or_components_of(mask, others.d),
+            self.e.or_components_of(mask, others.e),
         )
     }
 

@@ -114,7 +114,9 @@ pub(crate) struct RunsRef(pub(crate) super::OperatorRef);
 
 /// Elements that a unit has of a column, whose results it takes together. More would save little:
 /// of four, a logarithm of sums of exponentials takes five exponentials in place of eight.
-pub(crate) type Strip = Const<4>;
+pub(crate) type Strip = Const<ROWS_OF_STRIP>;
+
+pub(crate) const ROWS_OF_STRIP: usize = 4;
 
 /// The lengths of runs.
 pub(crate) trait RunWidth: Size {

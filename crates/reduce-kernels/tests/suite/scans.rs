@@ -4,7 +4,7 @@ use cubecl::{prelude::*, std::tensor::TensorHandle};
 use rand::{Rng, SeedableRng, rngs::StdRng, seq::SliceRandom};
 use reduce_kernels::{
     ArgMax, Device, ElementType, ErrorKind, Max, Mean, MeanVar, Operator, ReduceError, Sum,
-    TensorDescription, cubecl,
+    TensorDescription, Var, cubecl,
     operator::{Arity, InvalidParameter, Map, One, ParameterRule, Parameters},
     operators::{All, Any, ArgMin, CountNonzero, LogSumExp, MaxWithIndex, MinMax},
     planner::{
@@ -228,8 +228,8 @@ pub(crate) fn plans(problem: &ScanProblem, device: &Device) -> Vec<ScanPlan> {
         plan.parts = ScanParts::LookBack;
         plan
     });
-    // Some of them are enough: every plan is a kernel to compile. These have chunks that a short row
-    // has several of.
+    // Some of them are enough: every plan is a kernel to compile. These have chunks that a short
+    // row has several of.
     let some = looking_back.clone().enumerate().skip(1).step_by(3);
     let in_shared = some.map(|(nth, mut plan)| {
         plan.in_shared = (1 + nth % 2) * plan.access.loads_in_flight;
@@ -325,6 +325,7 @@ pub(crate) fn columns_by_every_plan(client: &Client) {
     }
     in_every_plan::<ArgMin>(client, &columns, WAYS[2]);
     in_every_plan::<MeanVar>(client, &columns, WAYS[0]);
+    in_every_plan::<LogSumExp>(client, &columns, WAYS[3]);
 }
 
 /// Any strides of the input and of the outputs, any axes.
@@ -767,14 +768,26 @@ pub(crate) fn elements_taken_apart(client: &Client) {
         let place = |row: usize, nth: usize| row * strides[1 - axis] + nth * strides[axis];
         let mut data = vec![0f32; 2 * len];
         for nth in 0..2 * len {
-            data[place(nth / len, nth % len)] = value(nth % len);
+            // Where one row is taken together, the other one may not be.
+            data[place(nth / len, nth % len)] = value(nth % len + 125 * (nth / len));
         }
         let x = tensor(client, &data, &shape, &strides);
+        let case = Case::contiguous(&shape, &[axis]);
+        let chosen = |problem: &ScanProblem| choose_scan(problem, &device).unwrap().plan;
+        let of_logarithms = chosen(&problem_of::<LogSumExp>(&case, ElementType::F32));
+        let of_moments = chosen(&problem_of::<MeanVar>(&case, ElementType::F32));
+        // Software adapters have too few loads of columns for runs.
+        let [of_logarithms, of_moments] = [of_logarithms, of_moments].map(|plan| match axis {
+            0 => with_runs_down_columns(plan),
+            _ => plan,
+        });
         for way in [WAYS[0], WAYS[2], WAYS[3]] {
             let logarithms = way.of(scan(LogSumExp, &x).over(axis)).plan_for(&device);
-            let logarithms = read::<f32>(client, &logarithms.run(client).unwrap(), 2 * len);
+            let logarithms = logarithms.with_plan(of_logarithms).run(client).unwrap();
+            let logarithms = read::<f32>(client, &logarithms, 2 * len);
             let moments = way.of(scan(MeanVar { correction: 0.0 }, &x).over(axis));
-            let (means, variances) = moments.plan_for(&device).run(client).unwrap();
+            let moments = moments.plan_for(&device).with_plan(of_moments);
+            let (means, variances) = moments.run(client).unwrap();
             let means = read::<f32>(client, &means, 2 * len);
             let variances = read::<f32>(client, &variances, 2 * len);
             for row in 0..2 {
@@ -812,11 +825,44 @@ pub(crate) fn elements_taken_apart(client: &Client) {
             }
         }
         // In place, elements are read again before results replace them.
-        let scanned = || scan(LogSumExp, &x).over(axis).plan_for(&device);
-        let expected = read::<f32>(client, &scanned().run(client).unwrap(), 2 * len);
-        scanned().run_into(client, x.clone().binding()).unwrap();
-        assert_eq!(read::<f32>(client, &x, 2 * len), expected, "{shape:?}");
+        for way in WAYS {
+            let x = tensor(client, &data, &shape, &strides);
+            let scanned = || {
+                let scanned = way.of(scan(LogSumExp, &x).over(axis)).plan_for(&device);
+                scanned.with_plan(of_logarithms)
+            };
+            let expected = read::<f32>(client, &scanned().run(client).unwrap(), 2 * len);
+            scanned().run_into(client, x.clone().binding()).unwrap();
+            assert_eq!(read::<f32>(client, &x, 2 * len), expected, "{shape:?} {way:?}");
+        }
     }
+    // The bits of a row do not depend on its neighbours, be they taken together or not.
+    let columns = Case::contiguous(&[len, 2], &[0]);
+    let problem = problem_of::<LogSumExp>(&columns, ElementType::F32);
+    let mut plan = with_runs_down_columns(choose_scan(&problem, &device).unwrap().plan);
+    plan.access = plan.access.with_vector(2);
+    let rows = |second: fn(usize) -> f32| {
+        let data: Vec<f32> = (0..len).flat_map(|nth| [(nth % 9) as f32, second(nth)]).collect();
+        let x = tensor(client, &data, &[len, 2], &[2, 1]);
+        let logarithms = scan(LogSumExp, &x).over(0).plan_for(&device).with_plan(plan);
+        let variances = scan(Var { correction: 0.0 }, &x).over(0).plan_for(&device).with_plan(plan);
+        let results = [logarithms.run(client).unwrap(), variances.run(client).unwrap()];
+        let [logarithms, variances] = results.map(|each| read::<f32>(client, &each, 2 * len));
+        let first = |results: Vec<f32>| results.into_iter().step_by(2).map(f32::to_bits);
+        first(logarithms).chain(first(variances)).collect::<Vec<u32>>()
+    };
+    let beside = |nth: usize| (nth % 9) as f32;
+    assert_eq!(rows(|_| f32::NAN), rows(beside));
+    assert_eq!(rows(|nth| 1e30 * (nth % 2) as f32), rows(beside));
+}
+
+/// The plan with as many loads of columns as two runs have.
+fn with_runs_down_columns(mut plan: ScanPlan) -> ScanPlan {
+    assert_eq!(plan.access.direction, Direction::Across, "{plan}");
+    plan.access = plan.access.with_loads_in_flight(8);
+    (plan.units_per_output, plan.outputs_per_cube, plan.cubes_per_output) = (16, 1, 1);
+    plan.combine = Combine::Shared;
+    plan
 }
 
 /// Rounding errors grow with the logarithm of the length, in plans that take many chunks.

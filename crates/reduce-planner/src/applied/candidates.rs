@@ -19,10 +19,10 @@ use crate::{
 };
 
 /// Round trips to memory of a cube that shares its tile: it takes a number, partials are published
-/// and read, and it asks again and again whether all are there. With 3 on one H200, estimates of the
-/// fastest such plans were 1.4 us too low beside those of the fastest with one cube for each tile,
-/// in the median of 11 random cases of up to 40 us whose cubes all reside together. Softmax of f16
-/// 56 × 65,536 took 18.3 us in 4 cubes a row, and 14.4 in one of 1024 units.
+/// and read, and it asks again and again whether all are there. With 3 on one H200, estimates of
+/// the fastest such plans were 1.4 us too low beside those of the fastest with one cube for each
+/// tile, in the median of 11 random cases of up to 40 us whose cubes all reside together. Softmax
+/// of f16 56 × 65,536 took 18.3 us in 4 cubes a row, and 14.4 in one of 1024 units.
 const PASSES_OF_CUBES: f64 = 6.0;
 
 /// By how much each operand along rows lowers the rate where rows lie in shared memory.
@@ -56,9 +56,9 @@ const NARROW_LANE_LOADS: u64 = 7;
 /// Units of a cube of narrow columns above which it has half a segment of memory.
 const NARROW_COLUMN_UNITS: u64 = 256;
 
-/// Fewest bytes that cubes read where each unit or plane has rows of its own. The scaling of rows of two
-/// f32 to fp8 took 327 us for 2²⁷ elements on one H200 in 524,288 cubes of 128 units, which read a
-/// KiB each, and 243 in 256 units.
+/// Fewest bytes that cubes read where each unit or plane has rows of its own. The scaling of rows
+/// of two f32 to fp8 took 327 us for 2²⁷ elements on one H200 in 524,288 cubes of 128 units, which
+/// read a KiB each, and 243 in 256 units.
 const LEAST_CUBE_BYTES: usize = 2048;
 
 /// Most cubes that apply results to one output tile.
@@ -578,8 +578,8 @@ impl<'a> Search<'a> {
         // Operands along rows come from the cache, which is one memory with the shared one:
         // rms_norm with a weight of bf16 8192 × 128256 took 1557 us in 8 cubes a row, and 1394 in
         // 16. Where results are narrower than the elements, instructions bound the time, and fewer
-        // cubes execute fewer of them: rows with a weight to fp8 took, of bf16 833 × 131,072, 153 us
-        // in 8 cubes a row and 166 in 16, of f16 648 × 131,072 119 and 128, of 688 × 131,072 129
+        // cubes execute fewer of them: rows with a weight to fp8 took, of bf16 833 × 131,072, 153
+        // us in 8 cubes a row and 166 in 16, of f16 648 × 131,072 119 and 128, of 688 × 131,072 129
         // and 134, of bf16 92 × 524,288 75 in 32 cubes and 85 in 64.
         let is_narrow = self.applied.output().bytes() < problem.input().bytes();
         let each_beside_operands = match self.operands_along() {
@@ -605,12 +605,12 @@ impl<'a> Search<'a> {
         Ok(AppliedPlan::Held { plan, in_shared, cubes_per_output: cubes as u32 })
     }
 
-    /// Large cubes: fewer tiles are under way, and more of them in the cache. Columns that make cubes
-    /// for half of the multiprocessors at most are read in half a segment by twice as many.
+    /// Large cubes: fewer tiles are under way, and more of them in the cache. Columns that make
+    /// cubes for half of the multiprocessors at most are read in half a segment by twice as many.
     ///
-    /// On one H200, standardize of bf16 2048 × 4096 along axis 0 took 25.1 us in 64 cubes of 16 × 16
-    /// units, and 18.8 in 128 of 32 × 8; l2_normalize of f32 1448 × 856 took 16.1 in 54 cubes of 128
-    /// × 4 units, and 21.4 where cubes share their tiles.
+    /// On one H200, standardize of bf16 2048 × 4096 along axis 0 took 25.1 us in 64 cubes of 16 ×
+    /// 16 units, and 18.8 in 128 of 32 × 8; l2_normalize of f32 1448 × 856 took 16.1 in 54 cubes of
+    /// 128 × 4 units, and 21.4 where cubes share their tiles.
     fn read_again(&self) -> Plan {
         let (device, tuning, loads) = (self.device, self.tuning, self.loads());
         let segment = self.adjacent_tiles();

@@ -231,8 +231,8 @@ impl Access {
             let loads = loads.max(least);
             return self.with_loads_in_flight(loads.min(Self::MOST_LOADS_IN_FLIGHT));
         }
-        // Of both inputs. The dot product of bf16 65,536 × 1024 along axis 0 took 66.4 us with as many
-        // of each, and 64.1 with half.
+        // Two inputs have them together: the dot product of bf16 65,536 × 1024 along axis 0 took
+        // 66.4 us with as many bytes of each, and 64.1 with half.
         let inputs = if problem.second().is_some() { 2 } else { 1 };
         let bytes = device.tuning.split_bytes_in_flight_across / inputs;
         let most = (bytes / (self.vector * problem.input().bytes())).max(1);
@@ -346,10 +346,10 @@ const LONG_SPLIT_LOADS: usize = 8;
 /// 73.5 with 4.
 const SINGLE_LOADS: usize = 8;
 
-/// The same for elements below 4 bytes of a row that a unit has alone. On one H200, `any_non_finite`
-/// of bf16 37,044,099 × 11 along axis 1 took 257 us with 11, 294 with 6, and 377 with 8; sums of f16
-/// 20,000,001 × 9 114 with 9, 121 with 5, and 143 with 8; var of bf16 158 × 19,082 × 17 along axis 2
-/// 50.0 with 9, 51.4 with 6, and 59.8 with 8.
+/// The same for elements below 4 bytes of a row that a unit has alone. On one H200,
+/// `any_non_finite` of bf16 37,044,099 × 11 along axis 1 took 257 us with 11, 294 with 6, and 377
+/// with 8; sums of f16 20,000,001 × 9 114 with 9, 121 with 5, and 143 with 8; var of bf16 158 ×
+/// 19,082 × 17 along axis 2 50.0 with 9, 51.4 with 6, and 59.8 with 8.
 const NARROW_SINGLE_LOADS: usize = 16;
 
 /// Most tiles for each multiprocessor of columns of pairs whose cubes are few: those of one cube.
@@ -377,14 +377,15 @@ fn loads_in_flight(
             // Single elements do not: mean_var of bf16 17 × 194,763 × 7 along axis 0 took 31.1 us
             // with 8, and 36.1 with 16.
             //
-            // Nor do they where cubes are few, for pairs: the dot product and two sums of bf16 8192 ×
-            // 8192 along axis 0 took 67.5 us with the loads of f32, and 63.1 and 64.1 with twice as
-            // many. Where cubes are many, the former of 64 × 1024 × 2048 along axis 1 took 121.8 and
-            // 129.2.
+            // Narrow pairs have twice as many too, where cubes are few: the dot product and two
+            // sums of bf16 8192 × 8192 along axis 0 took 67.5 us with the loads of f32, and 63.1
+            // and 64.1 with twice as many. Where cubes are many, the dot product of 64 × 1024 ×
+            // 2048 along axis 1 took 121.8 and 129.2. How many they are, batch-invariant plans may
+            // not ask.
             let is_narrow = problem.input().bytes() < size_of::<f32>() && vector > 1;
             let tiles = problem.outputs() / vector;
             let has_few_cubes = tiles <= device.multiprocessors as usize * PAIR_TILES;
-            let is_pair = problem.second().is_some();
+            let is_pair = problem.second().is_some() && !problem.numerics().is_batch_invariant();
             let doubles = problem.operator().fields > FEW_FIELDS || is_pair && has_few_cubes;
             let times = if is_narrow && doubles { 2 } else { 1 };
             let most = (times * row.loads_in_flight_across).max(least);

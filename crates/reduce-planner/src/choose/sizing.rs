@@ -44,10 +44,10 @@ fn pairs(operator: OperatorClass, row: Row, tuning: &Tuning) -> Row {
     Row { accumulator, ..row }
 }
 
-/// The numbers for pairs across outputs, whose cubes are those of one sum. On one H200, `sum_and_dot`
-/// of f32 8192 × 8192 along axis 0 took 122.5 us with 64 units for each of 8 tiles, and 126.9 to 140.6
-/// with 32; of 262,144 × 256, 123.5 and 129.2. A weighted variance of the former took 128.2 and 132.5,
-/// cosine similarity 128.2 and 127.0.
+/// The numbers for pairs across outputs, whose cubes are those of one sum. On one H200,
+/// `sum_and_dot` of f32 8192 × 8192 along axis 0 took 122.5 us with 64 units for each of 8 tiles,
+/// and 126.9 to 140.6 with 32; of 262,144 × 256, 123.5 and 129.2. A weighted variance of the former
+/// took 128.2 and 132.5, cosine similarity 128.2 and 127.0.
 fn pairs_across(row: Row, tuning: &Tuning) -> Row {
     let cooperating_units_per_cube = tuning.light.cooperating_units_per_cube;
     Row { accumulator: AccumulatorTuning { cooperating_units_per_cube, ..row.accumulator }, ..row }
@@ -81,14 +81,14 @@ pub(super) fn takes_more_loads(problem: &Problem) -> bool {
     operator.blockwise && is_plain && operator.fields == FEW_FIELDS && problem.second().is_none()
 }
 
-/// Whether blocks of twice the usual loads take more than they save, because fewer cubes reside with
-/// their registers: those of narrow elements for accumulators of many fields in whole rows, and
-/// across outputs for exponentials. Cubes of a split reside anyway, and have few rounds so.
+/// Whether blocks of twice the usual loads take more than they save, because fewer cubes reside
+/// with their registers: those of narrow elements for accumulators of many fields in whole rows,
+/// and across outputs for exponentials. Cubes of a split reside anyway, and have few rounds so.
 ///
-/// Of bf16 8192 × 32,000 along axis 1, means and variances took 130.2 us on one H200 with 8 loads in
-/// planes, and 120.4 with 4; variances of 16,384 × 16,384 124.8 and 121.7, of 4096 × 50,256 104.0
-/// and 98.1. logsumexp of bf16 64 × 2048 × 2048 along axis 1 took 149.8 with 16, and 130.1 with 8, of
-/// 8192 × 16,384 along axis 0 84.6 and 68.4.
+/// Of bf16 8192 × 32,000 along axis 1, means and variances took 130.2 us on one H200 with 8 loads
+/// in planes, and 120.4 with 4; variances of 16,384 × 16,384 124.8 and 121.7, of 4096 × 50,256
+/// 104.0 and 98.1. logsumexp of bf16 64 × 2048 × 2048 along axis 1 took 149.8 with 16, and 130.1
+/// with 8, of 8192 × 16,384 along axis 0 84.6 and 68.4.
 pub(super) fn has_costly_blocks(problem: &Problem, kind: ScheduleKind) -> bool {
     let operator = problem.operator();
     let is_narrow = problem.input().bytes() < size_of::<f32>();

@@ -220,10 +220,11 @@ pub struct Tuning {
     /// in 792.
     #[cfg_attr(feature = "serde", serde(default = "split_long_rounds"))]
     pub split_long_rounds: u64,
-    /// Fewest elements of rows of which splits across outputs read vectors of twice the usual length,
-    /// where accumulators have many fields and rows begin inside lines: of f32 50,000 × 2500, both
-    /// took 133 us on one H200; of 100,000 × 1000, 116 us so, and 107 in usual ones. Through Vulkan,
-    /// variances of 10,000 × 10,000 along axis 0 took 142 us in such vectors, and 116 in usual ones.
+    /// Fewest elements of rows of which splits across outputs read vectors of twice the usual
+    /// length, where accumulators have many fields and rows begin inside lines: of f32 50,000 ×
+    /// 2500, both took 133 us on one H200; of 100,000 × 1000, 116 us so, and 107 in usual ones.
+    /// Through Vulkan, variances of 10,000 × 10,000 along axis 0 took 142 us in such vectors, and
+    /// 116 in usual ones.
     #[cfg_attr(feature = "serde", serde(default = "doubled_columns"))]
     pub doubled_columns: usize,
     /// Fewest bytes of one input that a unit of a split along rows has in flight, if they are more
@@ -245,10 +246,10 @@ pub struct Tuning {
     /// 2²¹ × 32 along axis 0 took 76.5 us with 12672 partials, and 69.1 with 4224.
     pub partials_per_block: u64,
     /// Most bytes of published partials. A split with more of them merges in a second launch. The
-    /// bytes stay allocated between calls. Variances of f32 10,000 × 10,000 along axis 0 publish 1.2
-    /// MB in 3 cubes and take 98 us on one H200; of 8192 × 8191, 1.3 MB in 4 cubes took 73 us, and 79
-    /// in two launches. Those of 131,072 × 2047 took 310 us with 1 MiB, in larger cubes, and take
-    /// 338.
+    /// bytes stay allocated between calls. Variances of f32 10,000 × 10,000 along axis 0 publish
+    /// 1.2 MB in 3 cubes and take 98 us on one H200; of 8192 × 8191, 1.3 MB in 4 cubes took 73 us,
+    /// and 79 in two launches. Those of 131,072 × 2047 took 310 us with 1 MiB, in larger cubes, and
+    /// take 338.
     pub published_bytes: u64,
     /// Most units of a cube of the second launch, which reads a few KiB. Not measured apart.
     pub merge_units_per_cube: u32,

@@ -19,28 +19,29 @@ pub struct ScanTuning {
     /// lane. Sums of f32 65536 × 1024 took 142 us in planes whose lanes have 8 loads, and 137 in
     /// cubes of 64 units with 4.
     pub plane_loads: u32,
-    /// Most loads of a row for each lane where a light scan has several results. Through Vulkan, maxima
-    /// of f32 65,536 × 1024 with their positions took 207 us on one H200 in planes whose lanes have 8
-    /// loads, and 239 to 248 in cubes of 64 and 128 units; of 16,384 × 4096, 226 in planes, and 238 to
-    /// 266 in cubes.
+    /// Most loads of a row for each lane where a light scan has several results. Through Vulkan,
+    /// maxima of f32 65,536 × 1024 with their positions took 207 us on one H200 in planes whose
+    /// lanes have 8 loads, and 239 to 248 in cubes of 64 and 128 units; of 16,384 × 4096, 226 in
+    /// planes, and 238 to 266 in cubes.
     #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_several_results"))]
     pub plane_loads_of_several_results: u32,
-    /// Loads in flight of such a lane. The former took 223 us through Vulkan with 2 in planes alone
-    /// in a cube, and 243 with 4.
+    /// Loads in flight of a lane where a light scan has several results. Maxima of f32 65,536 ×
+    /// 1024 with their positions took 223 us through Vulkan with 2, in cubes of one plane, and 243
+    /// with 4.
     #[cfg_attr(feature = "serde", serde(default = "several_results_loads"))]
     pub several_results_loads: u32,
     /// Most loads of a row for each lane where operators merge many fields or take exponentials.
     pub plane_loads_of_long_functions: u32,
-    /// The same of exponentials of wide elements. Logarithms of their sums of f32 16,384 × 4096 took
-    /// 134 us in cubes of 128 units with 8 loads, and 141 in planes; of 8192 × 8192 135 and 145. Cubes
-    /// were not timed through Vulkan.
+    /// Most loads of a row for each lane where operators take exponentials of wide elements.
+    /// Logarithms of their sums of f32 16,384 × 4096 took 134 us in cubes of 128 units with 8
+    /// loads, and 141 in planes; of 8192 × 8192 135 and 145. Cubes were not timed through Vulkan.
     #[cfg_attr(feature = "serde", serde(default = "plane_loads_of_exponentials"))]
     pub plane_loads_of_exponentials: u32,
-    /// Loads in flight along rows where operators merge many fields, half as many for several
-    /// results, and in cubes also where they take exponentials. Lanes and units merge once for each
-    /// chunk, so larger chunks are fewer merges, but they exchange elements through shared memory:
-    /// variances of f32 65,536 × 1024 in 8 lanes took 178 us on one H200 with 4, and 155 with 8;
-    /// through Vulkan 237 with 2, 181 with 4 and 196 with 8.
+    /// Loads in flight along rows where operators merge many fields, in planes half as many for
+    /// several results, and in cubes also where operators take exponentials. Lanes and units merge
+    /// once for each chunk, so larger chunks are fewer merges, but they exchange elements through
+    /// shared memory: variances of f32 65,536 × 1024 in 8 lanes took 178 us on one H200 with 4, and
+    /// 155 with 8; through Vulkan 237 with 2, 181 with 4 and 196 with 8.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads"))]
     pub many_fields_loads: u32,
     /// Loads in flight of lanes of a plane where operators take exponentials. Logarithms of their
@@ -48,20 +49,20 @@ pub struct ScanTuning {
     /// 2, 144 with 4, and 179 with 8.
     #[cfg_attr(feature = "serde", serde(default = "exponential_loads"))]
     pub exponential_loads: u32,
-    /// Loads of a row for each lane there, of wide elements: 1,048,576 × 64 took 134 us with 4, and
-    /// 152 in half as many lanes.
+    /// Loads of a row for each lane where operators take exponentials of wide elements: logarithms
+    /// of their sums of f32 1,048,576 × 64 took 134 us with 4, and 152 in half as many lanes.
     #[cfg_attr(feature = "serde", serde(default = "exponential_loads_per_lane"))]
     pub exponential_loads_per_lane: u32,
-    /// Loads in flight in place of both where elements are narrower than 4 bytes. Logarithms of sums
-    /// of exponentials of bf16 65,536 × 1024 took 98 us with 4 in 16 lanes, and 90 with 8; through
-    /// Vulkan 110 and 105.
+    /// Loads in flight in place of both where elements are narrower than 4 bytes. Logarithms of
+    /// sums of exponentials of bf16 65,536 × 1024 took 98 us with 4 in 16 lanes, and 90 with 8;
+    /// through Vulkan 110 and 105.
     #[cfg_attr(feature = "serde", serde(default = "narrow_long_function_loads"))]
     pub narrow_long_function_loads: u32,
     /// Loads of a row for each lane of a plane where operators merge many fields, twice as many of
-    /// narrow elements, and half as many for several results. A row has as many lanes as that takes,
-    /// because each merges what the others have: variances of f32 65,536 × 1024 took 160 us on one
-    /// H200 with 16 for each lane, and 155 with 32; of bf16 129 with 32, and 124 with 64; means and
-    /// variances of f32 221 with 16, and 236 with 32.
+    /// narrow elements, and half as many for several results. A row has as many lanes as that
+    /// takes, because each merges what the others have: variances of f32 65,536 × 1024 took 160 us
+    /// on one H200 with 16 for each lane, and 155 with 32; of bf16 129 with 32, and 124 with 64;
+    /// means and variances of f32 221 with 16, and 236 with 32.
     #[cfg_attr(feature = "serde", serde(default = "many_fields_loads_per_lane"))]
     pub many_fields_loads_per_lane: u32,
     /// Units of a cube whose planes scan rows for operators that merge many fields or take
@@ -79,10 +80,10 @@ pub struct ScanTuning {
     /// Loads in flight of each of them.
     pub cube_loads: u32,
     /// Loads in flight where so many units, at most, hold a row as one chunk. Sums of f32 65,536 ×
-    /// 1024 along axis 1 took 130.4 us on one H200 in 64 units with 4 loads, and 128.0 in 128 with 2;
-    /// of 32,768 × 2048 134 and 131, of bf16 32,768 × 4096 140 and 130. Of f32 16,384 × 4096, 256
-    /// units with 4 took as long as 512 with 2. Maxima with their positions of 65,536 × 1024 took 222
-    /// and 250.
+    /// 1024 along axis 1 took 130.4 us on one H200 in 64 units with 4 loads, and 128.0 in 128 with
+    /// 2; of 32,768 × 2048 134 and 131, of bf16 32,768 × 4096 140 and 130. Of f32 16,384 × 4096,
+    /// 256 units with 4 took as long as 512 with 2. Maxima with their positions of 65,536 × 1024
+    /// took 222 and 250.
     #[cfg_attr(feature = "serde", serde(default = "short_row_loads"))]
     pub short_row_loads: u32,
     /// These units.
@@ -138,8 +139,8 @@ pub struct ScanTuning {
     /// Loads that these units have in registers.
     #[cfg_attr(feature = "serde", serde(default = "look_back_loads_beside_shared"))]
     pub look_back_loads_beside_shared: u32,
-    /// Fewest cubes for each multiprocessor whose units keep some there. A sum of 2²⁴ f32, which has
-    /// 11, took 46 us in registers alone.
+    /// Fewest cubes for each multiprocessor whose units keep some there. A sum of 2²⁴ f32, which
+    /// has 11, took 46 us in registers alone.
     #[cfg_attr(feature = "serde", serde(default = "look_back_shared_cubes"))]
     pub look_back_shared_cubes: u32,
     /// Fewest cubes that look back for each multiprocessor, unless chunks were of one load.
@@ -170,7 +171,8 @@ pub struct ScanTuning {
 rules!(ScanTuning {
     power_of_two: unit_loads, unit_loads_without_planes, unit_loads_across, plane_loads,
         plane_loads_of_several_results, several_results_loads, plane_loads_of_long_functions,
-        plane_loads_of_exponentials, many_fields_loads, exponential_loads, exponential_loads_per_lane,
+        plane_loads_of_exponentials, many_fields_loads, exponential_loads,
+        exponential_loads_per_lane,
         narrow_long_function_loads, many_fields_loads_per_lane, long_function_units_per_cube,
         independent_units_per_cube, units_per_cube, units_per_cube_without_planes, cube_loads,
         least_units_per_cube, units_per_cube_across, cube_loads_across, look_back_units,

@@ -41,6 +41,12 @@ pub enum ScanReason {
         /// Loads of a row.
         loads: u64,
     },
+    /// Planes take rows in several chunks, and cubes would take longer.
+    #[error("planes scan rows of {loads} loads in several chunks, which takes less time")]
+    LeftToPlanes {
+        /// Loads of a row.
+        loads: u64,
+    },
     /// The outputs keep every multiprocessor busy without a split.
     #[error("no need to split: {cubes} cubes without a split, and {wanted} fill the device")]
     OutputsFillDevice {
@@ -226,9 +232,9 @@ fn takes_long_across(problem: &ScanProblem, device: &Device) -> bool {
 ///
 /// Along axis 0 of f32 8192 × 8192, means and variances took 1324 us on one H200 with 2 loads of 8
 /// bytes, 592 with 8 of 8, 499 with 8 of 4, and 482 with 16 of 4; logarithms of sums of
-/// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8. Since runs give the results
-/// of four rows, the latter take 145 in vectors of 8 bytes, 173 of 4 and 195 of 16; of bf16, 160 of 4
-/// in cubes whose segments have 128 bytes, and 185 of 8 in those of 64.
+/// exponentials 548 with 2 of 16, 290 with 16 of 4, and 260 with 16 of 8. Since runs give the
+/// results of four rows, the latter take 145 in vectors of 8 bytes, 173 of 4 and 195 of 16; of
+/// bf16, 160 of 4 in cubes whose segments have 128 bytes, and 185 of 8 in those of 64.
 fn bytes_of_long_functions(problem: &ScanProblem) -> usize {
     match functions_of(problem) {
         Functions::Exponentials if is_narrow(problem) => 4,
@@ -357,8 +363,9 @@ fn functions_of(problem: &ScanProblem) -> Functions {
     }
 }
 
-/// Loads in flight of a lane of a plane that scans rows. Several results of wide elements take as
-/// many places in shared memory each, so there are half as many.
+/// Loads in flight of a lane of a plane that scans rows. Where lanes exchange elements, each result
+/// takes shared memory for every load in flight. So where many fields are merged of wide elements,
+/// several results have half as many loads.
 fn loads_of_planes(problem: &ScanProblem, device: &Device) -> u32 {
     let tuning = device.tuning.scan;
     let several = has_several_results(problem);
@@ -372,9 +379,9 @@ fn loads_of_planes(problem: &ScanProblem, device: &Device) -> u32 {
     }
 }
 
-/// Loads in flight of a unit of a cube that scans a row of so many loads. Units of a cube merge more
-/// than lanes of a plane do, so the chunks of all long functions are large, as long as they leave a
-/// cube two planes.
+/// Loads in flight of a unit of a cube that scans a row of so many loads. Units of a cube merge
+/// more than lanes of a plane do, so the chunks of all long functions are large, as long as they
+/// leave a cube two planes.
 fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
     let tuning = device.tuning.scan;
     let short = u64::from(tuning.short_row_units) * u64::from(tuning.short_row_loads);
@@ -393,8 +400,8 @@ fn loads_of_cubes(problem: &ScanProblem, device: &Device, loads: u64) -> u32 {
     }
 }
 
-/// Lanes for a row of so many loads. Where merges take long, each lane takes several of them, as
-/// long as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one H200 in 8
+/// Lanes for a row of so many loads. Where merges take long, each lane takes several loads, as long
+/// as all lanes fill the device: variances of f32 4096 × 1024 took 20.2 us on one H200 in 8
 /// lanes, and 16.5 in 16, of 1056 × 1024 15.1 in 8, and 9.5 in 32.
 fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
     let tuning = device.tuning.scan;
@@ -407,7 +414,7 @@ fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
             let each = tuning.many_fields_loads_per_lane;
             let each = if has_several_results(problem) { (each / 2).max(1) } else { each };
             // Of f32 262,144 × 256, 4 lanes took 155 us, and 2 164.
-            let least = LEAST_LANES.min(loads / LEAST_LOADS_OF_LANES).max(1);
+            let least = LEAST_LANES.min(floor_power_of_two(loads / LEAST_LOADS_PER_LANE));
             if narrow { (2 * each, 1) } else { (each, least) }
         }
     };
@@ -416,9 +423,11 @@ fn lanes_wanted(problem: &ScanProblem, device: &Device, loads: u64) -> u64 {
     div_ceil(loads, each.into()).max(least).max(filling.min(loads))
 }
 
-/// Fewest lanes of a row of wide elements, if each has so many loads.
+/// Fewest lanes of a row of wide elements, if each has the loads below.
 const LEAST_LANES: u64 = 4;
-const LEAST_LOADS_OF_LANES: u64 = 8;
+
+/// Fewest loads of each of those lanes.
+const LEAST_LOADS_PER_LANE: u64 = 8;
 
 /// Units of planes that fill a multiprocessor where merges take long.
 const LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR: u64 = 512;
@@ -444,9 +453,11 @@ fn by_cubes(
             let units = narrow_power_of_two(wanted.min(most.into()));
             let lanes = device.plane_size_min;
             let in_planes = device.plane_operations && units > lanes;
-            let are_few = device.plane_operations && !in_planes;
-            if units < 2 || are_few || is_left_to_planes(problem, device, loads) {
+            if units < 2 || (device.plane_operations && !in_planes) {
                 return Err(too_short);
+            }
+            if is_left_to_planes(problem, device, loads) {
+                return Err(ScanReason::LeftToPlanes { loads });
             }
             let combine = if in_planes { Combine::Plane { lanes } } else { Combine::Shared };
             let outputs = narrow_power_of_two((tuning.least_units_per_cube / units).max(1).into());
@@ -505,8 +516,9 @@ fn bytes_side_by_side(problem: &ScanProblem, access: Access, device: &Device) ->
     let is_light = of_row.operator().fields == 1 && !has_long_functions(problem);
     let fills_device = |width: usize| bytes / width * 100 >= multiprocessors * MOSTLY_BUSY;
     let row_bytes = access.inner_len(of_row) * element;
-    // Of exponentials f32 8192 × 8192 took 243 us on one H200 in cubes of 256 bytes, and 259 of 128;
-    // of variances bf16 8192 × 8192 329 of 128, and 434 of 64.
+    // While columns were pushed element by element, exponentials of f32 8192 × 8192 took 243 us on
+    // one H200 in cubes of 256 bytes, and 259 of 128; variances of bf16 329 of 128, and 434 of 64.
+    // Since then, exponentials of bf16 took 185 of 64, and 160 of 128.
     if takes_long_across(problem, device) {
         let many_fields = functions_of(problem) == Functions::ManyFields;
         let wide = if many_fields || is_narrow(problem) { line } else { 2 * line };
@@ -547,25 +559,26 @@ fn side_by_side(problem: &ScanProblem, access: Access, bytes: usize) -> u64 {
 }
 
 /// Whether planes scan rows of so many loads in several chunks, where cubes take longer than their
-/// estimates: through Vulkan for several results, and where many fields are merged and planes fill
-/// the device. Means and variances of f32 65,536 × 1024 took 443 us on one H200 through Vulkan in
-/// cubes of 64 units, and 293 in 16 lanes.
+/// estimates say, and rows are enough for planes to fill the device: through Vulkan for several
+/// results, and where many fields are merged. Means and variances of f32 65,536 × 1024 took 443 us
+/// on one H200 through Vulkan in cubes of 64 units, and 293 in 16 lanes.
 fn is_left_to_planes(problem: &ScanProblem, device: &Device, loads: u64) -> bool {
     let tuning = device.tuning.scan;
     let most = match functions_of(problem) {
-        Functions::Exponentials => 0,
-        Functions::ManyFields => {
-            let units = u64::from(device.multiprocessors) * LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR;
-            let lanes =
-                (problem.problem().outputs() as u64).saturating_mul(device.plane_size_min.into());
-            if lanes >= units { tuning.plane_loads_of_long_functions } else { 0 }
+        Functions::Exponentials => return false,
+        Functions::ManyFields => tuning.plane_loads_of_long_functions,
+        Functions::Light if has_several_results(problem) => {
+            match tuning.plane_loads_of_several_results {
+                most if most > tuning.several_results_loads => most,
+                _ => return false,
+            }
         }
-        Functions::Light => match tuning.plane_loads_of_several_results {
-            most if has_several_results(problem) && most > tuning.several_results_loads => most,
-            _ => 0,
-        },
+        Functions::Light => return false,
     };
-    device.plane_operations && loads <= u64::from(device.plane_size_min) * u64::from(most)
+    let plane = u64::from(device.plane_size_min);
+    let units = u64::from(device.multiprocessors) * LONG_FUNCTION_UNITS_PER_MULTIPROCESSOR;
+    let lanes = (problem.problem().outputs() as u64).saturating_mul(plane);
+    device.plane_operations && plane >= 2 && loads <= plane * u64::from(most) && lanes >= units
 }
 
 fn has_several_results(problem: &ScanProblem) -> bool {
@@ -713,9 +726,9 @@ fn looking_back(problem: &ScanProblem, access: Access, device: &Device) -> Optio
     plan.looks_back().then_some(plan)
 }
 
-/// Has the units of cubes that look back keep loads in shared memory, where there are so many chunks
-/// that multiprocessors have several cubes all the time, and where the cubes of a multiprocessor
-/// then keep more together. Shorter loads than the device's would take more rounds.
+/// Has the units of cubes that look back keep loads in shared memory, where there are so many
+/// chunks that multiprocessors have several cubes all the time, and where the cubes of a
+/// multiprocessor then keep more together. Shorter loads than the device's would take more rounds.
 fn keep_in_shared(plan: &mut ScanPlan, problem: &ScanProblem, device: &Device) {
     let tuning = device.tuning.scan;
     // Each turn has its elements converted again, and the ends of its rows taken one by one again,

@@ -39,9 +39,9 @@ pub enum ScanParts {
 /// What will be launched for a scan on a device.
 ///
 /// The units of an output take a chunk of its row at a time. Along the scanned axis, neighbouring
-/// units read neighbouring vectors: load `k` of a plane's lanes comes before their load `k + 1`, and
-/// all loads of a plane before those of the next one. Across, each unit takes as many neighbouring
-/// elements of its columns as it has loads in flight.
+/// units read neighbouring vectors: load `k` of a plane's lanes comes before their load `k + 1`,
+/// and all loads of a plane before those of the next one. Across, each unit takes as many
+/// neighbouring elements of its columns as it has loads in flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[cfg_attr(feature = "serde", serde(deny_unknown_fields))]
@@ -198,8 +198,8 @@ impl ScanPlan {
     }
 
     /// Whether the lanes of a plane exchange the elements that they have loaded, through shared
-    /// memory, so that each has neighbouring loads. They then have one total for the others, not one
-    /// of each load, which takes fewer merges: those of operators of many fields, or of
+    /// memory, so that each has neighbouring loads. They then have one total for the others, not
+    /// one of each load, which takes fewer merges: those of operators of many fields, or of
     /// exponentials, take longer than elements do.
     #[must_use]
     pub fn transposes(&self, problem: &ScanProblem) -> bool {
@@ -436,9 +436,9 @@ impl ScanPlan {
         if self.looks_back() {
             self.may_look_back(problem, device)?;
         }
-        // The input and a buffer for each result, each of them as vectors and as elements where rows
-        // begin and end inside vectors; what comes before the rows; and a buffer for each field of
-        // partials, or one of words.
+        // The input and a buffer for each result, each of them as vectors and as elements where
+        // rows begin and end inside vectors; what comes before the rows; and a buffer for each
+        // field of partials, or one of words.
         let tensors = (1 + of_row.results().len()) * (1 + usize::from(access.peeled));
         let earlier = usize::from(problem.earlier().is_some());
         let fields = match (cubes, self.parts) {
@@ -523,8 +523,8 @@ pub(super) fn row_loads(access: Access, problem: &ScanProblem) -> u64 {
 }
 
 /// Whether the rows of a scan may begin and end inside vectors, of which some components are then
-/// left out. Where a row begins would decide which of its elements are added up first, so it may not
-/// where a row alone decides the bits.
+/// left out. Where a row begins would decide which of its elements are added up first, so it may
+/// not where a row alone decides the bits.
 pub(super) fn may_peel(problem: &ScanProblem, direction: Direction) -> bool {
     let of_row = problem.problem();
     direction == Direction::Along

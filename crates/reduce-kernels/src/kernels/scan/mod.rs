@@ -1,9 +1,9 @@
 //! Scans: the results of a reduction at each of its positions.
 //!
-//! A *chunk* is what the units of a row take at a time. Units hold its elements in registers, or part
-//! of them in shared memory ([`turns`]). They accumulate them to *totals*, tell each other the totals
-//! ([`exchange`]), and accumulate them once more, each from what lies before it, to the results
-//! ([`results`]). What lies before a chunk is *carried* from one to the next ([`carry`]).
+//! A *chunk* is what the units of a row take at a time. Units hold its elements in registers, or
+//! part of them in shared memory ([`turns`]). They accumulate them to *totals*, tell each other the
+//! totals ([`exchange`]), and accumulate them once more, each from what lies before it, to the
+//! results ([`results`]). What lies before a chunk is *carried* from one to the next ([`carry`]).
 //!
 //! *Numbers* of loads and elements count in the direction of the scan, from the last one if it is
 //! reverse. A cube has a *part* of a row. Where a row has several, a first launch leaves an
@@ -188,8 +188,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// The load with this number, which exists, read again: which of those in registers it is would
-    /// have to be known when the kernel is generated.
+    /// The load with this number, which exists, read again. To take it from registers, a kernel
+    /// would have to know its place there when it is generated.
     fn loaded_again(&self, number: usize) -> Loaded {
         self.loaded(number, load(self.share, self.place(number), AtEnd::Never).value)
     }
@@ -245,7 +245,8 @@ impl<'a> Part<'a> {
         }
     }
 
-    /// Issues the loads of a turn. Those past the end of the row repeat its last, and are not valid.
+    /// Issues the loads of a turn. Those past the end of the row repeat its last, and are not
+    /// valid.
     fn issue(&self, turn: usize) -> Sequence<Loaded> {
         if comptime![self.spec.access.peeled] {
             issue_peeled(self, turn)
@@ -443,6 +444,9 @@ fn totals<N: Width>(
 }
 
 /// The total of the neighbouring loads across outputs that a unit has of a turn. `N` is [`Wide`].
+///
+/// Components belong to different rows. The bits of a row do not depend on whether the block of a
+/// neighbour is refused.
 #[cube]
 fn total_of_rows<N: Width>(
     loads: &Sequence<Loaded>,
@@ -452,21 +456,19 @@ fn total_of_rows<N: Width>(
 ) -> Accumulator<N> {
     let count = loads.len().comptime();
     let mut total = reducer.identity::<N>();
-    if comptime![is_long_in_blocks(reducer.operator)] {
-        let mut one_by_one = true.runtime();
+    if comptime![has_blocks_and_runs(reducer.operator)] {
         let first = part.number(turn, 0usize);
-        if first + comptime![count - 1] < part.edges.loads {
-            let (pushed, taken) = push_together::<N>(total, loads, reducer, WHOLE_BLOCK);
-            if all::<N>(taken) {
-                total = pushed;
-                one_by_one = false;
-            }
-        }
-        if one_by_one {
+        let is_whole = first + comptime![count - 1] < part.edges.loads;
+        let (pushed, taken) = push_together::<N>(total, loads, reducer, WHOLE_BLOCK);
+        let taken = taken.vec_and(Vector::new(is_whole));
+        if all::<N>(taken) {
+            total = pushed;
+        } else {
             let end = clamp_max(first + count, part.edges.loads);
             for number in first..end {
                 total = push_loaded::<N>(total, part.loaded_again(number), reducer);
             }
+            total = total.or_components_of(taken, pushed);
         }
     } else {
         #[unroll]
@@ -480,8 +482,7 @@ fn total_of_rows<N: Width>(
     total
 }
 
-/// Whether an operator has functions for blocks and runs, and elements take long without them.
-fn is_long_in_blocks(operator: OperatorRef) -> bool {
+fn has_blocks_and_runs(operator: OperatorRef) -> bool {
     operator.0.blocks.is_some() && operator.0.runs.is_some()
 }
 

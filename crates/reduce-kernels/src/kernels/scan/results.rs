@@ -4,8 +4,8 @@ use cubecl::prelude::*;
 use reduce_planner::Direction;
 
 use super::{
-    Chunk, Part, ScanSpec, component_at_number, component_of, exchange::Learned, is_long_in_blocks,
-    push_at,
+    Chunk, Part, ScanSpec, component_at_number, component_of, exchange::Learned,
+    has_blocks_and_runs, push_at,
 };
 use crate::{
     kernels::{
@@ -16,7 +16,8 @@ use crate::{
         reducer::Reducer,
     },
     operator::{
-        Accumulator, In, OperatorRef, Results, RunWidth, RunsRef, Single, Strip, Wide, Width, run,
+        Accumulator, In, OperatorRef, ROWS_OF_STRIP, Results, RunWidth, RunsRef, Single, Strip,
+        Wide, Width, block::all, run,
     },
 };
 
@@ -83,26 +84,25 @@ pub(super) fn store_results<N: Width>(
                 for k in 0..loads.len().comptime() {
                     let number = part.number(chunk.number, k);
                     let loaded = *loads.index(k);
-                    running =
-                        store_row::<N>(results, output, running, &loaded, number, part, reducer);
+                    let (pushed, all) = push_row::<N>(running, &loaded, number, part, reducer);
+                    store(results, output, all, number, loaded.valid, part);
+                    running = pushed;
                 }
             }
         }
     }
 }
 
-/// Stores the results at the load across outputs with this number, before which lies `before`.
-/// Returns what lies before the next load.
+/// What lies behind the load across outputs with this number, before which lies `before`, and the
+/// results at it.
 #[cube]
-fn store_row<N: Width>(
-    results: &mut Output,
-    output: &Companion,
+fn push_row<N: Width>(
     before: Accumulator<N>,
     loaded: &Loaded,
     number: usize,
     part: &Part<'_>,
     reducer: &Reducer<'_>,
-) -> Accumulator<N> {
+) -> (Accumulator<N>, Results<Wide>) {
     let count = part.before + number;
     let pushed = push_loaded::<N>(before, *loaded, reducer);
     let all = if comptime![part.spec.exclusive] {
@@ -110,19 +110,19 @@ fn store_row<N: Width>(
     } else {
         reducer.finish::<N>(pushed, count + 1)
     };
-    store(results, output, all.resized::<Wide>(), number, loaded.valid, part);
-    pushed
+    (pushed, all.resized::<Wide>())
 }
 
 /// Whether a unit has the results of neighbouring elements of its columns together.
 fn has_strips(spec: ScanSpec, operator: OperatorRef) -> bool {
-    is_long_in_blocks(operator) && spec.access.loads_in_flight.is_multiple_of(ROWS_OF_STRIP)
+    has_blocks_and_runs(operator) && spec.access.loads_in_flight.is_multiple_of(ROWS_OF_STRIP)
 }
-
-const ROWS_OF_STRIP: usize = 4;
 
 /// Stores the results of a chunk across outputs in strips of neighbouring loads, each column of
 /// which has one run. `N` is [`Wide`].
+///
+/// Columns belong to different rows. The bits of a row do not depend on whether the run of a
+/// neighbour is right.
 #[cube]
 fn store_strips<N: Width>(
     results: &mut Output,
@@ -139,47 +139,55 @@ fn store_strips<N: Width>(
     for strip in 0..comptime![part.spec.access.loads_in_flight / rows] {
         let above = comptime![strip * rows];
         let first = part.number(chunk.number, above);
-        let mut one_by_one = true.runtime();
-        if first + comptime![rows - 1] < part.edges.loads {
-            let count = part.before + first;
-            let mut of_columns = Sequence::<Results<Strip>>::new();
-            let mut after = running;
-            let mut all_fit = true.runtime();
+        let count = part.before + first;
+        let is_whole = first + comptime![rows - 1] < part.edges.loads;
+        let mut of_columns = Sequence::<Results<Strip>>::new();
+        let mut after = running;
+        let mut right = Vector::<bool, N>::new(is_whole);
+        #[unroll]
+        for column in 0..columns {
+            let mut values = Vector::<In, Strip>::empty();
             #[unroll]
-            for column in 0..columns {
-                let mut values = Vector::<In, Strip>::empty();
-                #[unroll]
-                for row in 0..rows {
-                    let loaded = *chunk.loads.index(comptime![above + row]);
-                    values.insert(row, In::cast_from(loaded.value.extract(column)));
-                }
-                let own = running.component(column);
-                let (of_run, behind, fits) = run_from::<Strip>(own, values, count, part, reducer);
-                of_columns.push(of_run);
-                after = after.with_component(comptime![column as u32].runtime(), behind);
-                all_fit = all_fit && fits;
+            for row in 0..rows {
+                let loaded = *chunk.loads.index(comptime![above + row]);
+                values.insert(row, In::cast_from(loaded.value.extract(column)));
             }
-            if all_fit {
-                #[unroll]
-                for row in 0..rows {
-                    let mut all = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
-                    #[unroll]
-                    for column in 0..columns {
-                        let result = of_columns.index(column).component(row);
-                        all = all.with_component(comptime![column as u32].runtime(), result);
-                    }
-                    store(results, output, all, first + row, true.runtime(), part);
-                }
-                running = after;
-                one_by_one = false;
-            }
+            let own = running.component(column);
+            let (of_run, behind, fits) = run_from::<Strip>(own, values, count, part, reducer);
+            of_columns.push(of_run);
+            after = after.with_component(comptime![column as u32].runtime(), behind);
+            right.insert(column, is_whole && fits);
         }
-        if one_by_one {
+        if all::<N>(right) {
+            #[unroll]
+            for row in 0..rows {
+                let mut of_row = Results::<Wide>::empty(comptime![reducer.operator.0.results]);
+                #[unroll]
+                for column in 0..columns {
+                    let result = of_columns.index(column).component(row);
+                    of_row = of_row.with_component(comptime![column as u32].runtime(), result);
+                }
+                store(results, output, of_row, first + row, true.runtime(), part);
+            }
+            running = after;
+        } else {
             let end = clamp_max(first + rows, part.edges.loads);
             for number in first..end {
                 let loaded = part.loaded_again(number);
-                running = store_row::<N>(results, output, running, &loaded, number, part, reducer);
+                let (pushed, result) = push_row::<N>(running, &loaded, number, part, reducer);
+                let mut of_row = result;
+                #[unroll]
+                for column in 0..columns {
+                    if right.extract(column) {
+                        let row = u32::cast_from(number - first);
+                        let result = of_columns.index(column).component_at(row);
+                        of_row = of_row.with_component(comptime![column as u32].runtime(), result);
+                    }
+                }
+                store(results, output, of_row, number, true.runtime(), part);
+                running = pushed;
             }
+            running = running.or_components_of(right, after);
         }
     }
 }

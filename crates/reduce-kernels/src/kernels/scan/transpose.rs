@@ -4,7 +4,8 @@
 //! lanes would have to tell each other a total of each. Merges are what takes long for operators of
 //! many fields, or of exponentials. So the lanes of a plane put its vectors into shared memory, and
 //! each takes neighbouring ones, which make one total. Results go back the same way: each replaces
-//! the vector it belongs to, if both have one type. The less memory a cube has, the more cubes reside.
+//! the vector it belongs to, if both have one type. The less memory a cube has, the more cubes
+//! reside.
 
 use cubecl::prelude::*;
 
@@ -24,8 +25,8 @@ pub(super) struct Transposition {
     spec: ScanSpec,
 }
 
-/// Vectors between two that are left out, so that lanes which read every few vectors reach all banks
-/// of the memory.
+/// Vectors between two that are left out, so that lanes which read every few vectors reach all
+/// banks of the memory.
 const VECTORS_PER_GAP: usize = 8;
 
 #[cube]
@@ -73,8 +74,8 @@ impl Transposition {
         results.put(self.neighbouring(k), all);
     }
 
-    /// The results of the vector that this unit has loaded as number `k`, once all units of the plane
-    /// have put theirs.
+    /// The results of the vector that this unit has loaded as number `k`, once all units of the
+    /// plane have put theirs.
     pub(super) fn results(&self, #[comptime] k: usize) -> Results<Wide> {
         self.results.at(self.loaded(k))
     }
