@@ -14,14 +14,13 @@ use reduce_planner::{ElementType, Numerics, Reproducible};
 use super::{
     Fields, InputArity, Operator, Parameters, Position, TypeRule,
     block::{Block, BlockExpand, Blocks, ErasedBlocks, PushBlock},
-    elements::{In, Single, Wide},
+    elements::{In, Single, Strip, Wide},
     inputs::{Inputs, InputsExpand},
     parameters::ParametersExpand,
     position::PositionExpand,
     record::{
         Accumulator, AccumulatorExpand, AccumulatorTypes, ResultTypes, Results, ResultsExpand,
     },
-    running::Strip,
 };
 
 /// The operator `O` as data: its constants, its four functions, and its block functions if it has

@@ -98,3 +98,12 @@ pub(crate) type SameBits = DynamicSize<SameBitsMarker>;
 
 /// One component.
 pub(crate) type Single = Const<1>;
+
+/// Neighbouring elements of a column, whose results a scan takes together ([`Running`]). More would
+/// save little: of four, a logarithm of sums of exponentials takes five exponentials in place of
+/// eight.
+///
+/// [`Running`]: super::Running
+pub(crate) type Strip = Const<ROWS_OF_STRIP>;
+
+pub(crate) const ROWS_OF_STRIP: usize = 4;

@@ -74,7 +74,7 @@ pub use derived::defined;
 pub use elements::{A, B, C, D, E, In, Out, Out2, Out3, Real};
 pub(crate) use elements::{
     Applied, Applied2, Applied3, Chains, ElementIndex, HardwareMath, Offset, Operand, Operand2,
-    Operand3, SameBits, Single, Stored, Stored2, Wide,
+    Operand3, ROWS_OF_STRIP, SameBits, Single, Stored, Stored2, Strip, Wide,
 };
 pub use fields::{
     AccumulatorOf, Arity, Fields, Five, Four, One, Pair, Quad, Quint, ResultsOf, Three, Triple,
@@ -93,7 +93,7 @@ pub(crate) use record::{
 };
 #[doc(hidden)]
 pub use record::{AccumulatorTypes, FieldTypes, InputTypes, RealTypes, Record, ResultTypes};
-pub(crate) use running::{ROWS_OF_STRIP, RunWidth, RunsRef, Strip, run};
+pub(crate) use running::{RunWidth, RunsRef, run};
 pub use running::{Running, Runs};
 pub(crate) use slice::Slice;
 pub use types::{Signature, TypeRequest, TypeRule, rules};

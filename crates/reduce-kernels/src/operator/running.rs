@@ -12,7 +12,7 @@ use cubecl::{prelude::*, unexpanded};
 use super::{
     AccumulatorOf, Fields, Map, Mapped, One, Operator, Parameters, ResultsOf,
     definition::{ErasedRuns, Run, Vectors},
-    elements::{In, Single, Wide},
+    elements::{In, Single, Strip, Wide},
     inputs::{InputArity, one_input},
     parameters::ParametersExpand,
     record::{
@@ -111,12 +111,6 @@ fn runs_of<O: Operator>() -> RunsRef {
 /// Runs as a constant of a kernel: those of an operator, by which they are told apart.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RunsRef(pub(crate) super::OperatorRef);
-
-/// Elements that a unit has of a column, whose results it takes together. More would save little:
-/// of four, a logarithm of sums of exponentials takes five exponentials in place of eight.
-pub(crate) type Strip = Const<ROWS_OF_STRIP>;
-
-pub(crate) const ROWS_OF_STRIP: usize = 4;
 
 /// The lengths of runs.
 pub(crate) trait RunWidth: Size {

@@ -81,10 +81,10 @@ pub struct AppliedTuning {
     /// Units of a cube in which units work for themselves. Not measured.
     pub independent_units_per_cube: u32,
     /// Units of a cube in which the lanes of a plane share tiles, or as many units through shared
-    /// memory, which was not timed. An RMS norm of bf16 65,536 × 1024
-    /// took 67.0 us on one H200 with 64, 68.3 with 128 and 68.1 with 256; softmax of f32 131,072 ×
-    /// 512 took 129.2, 130.7 and 130.7. Of rows of 1 KiB and less, both take as long. Rows with
-    /// edges do without it: bf16 71,495 × 575 took 45.0 with 64, and 44.5 with 128.
+    /// memory, which was not timed. An RMS norm of bf16 65,536 × 1024 took 67.0 us on one H200 with
+    /// 64, 68.3 with 128 and 68.1 with 256; softmax of f32 131,072 × 512 took 129.2, 130.7 and
+    /// 130.7. Of rows of 1 KiB and less, both take as long. Rows with edges do without it: bf16
+    /// 71,495 × 575 took 45.0 with 64, and 44.5 with 128.
     #[cfg_attr(feature = "serde", serde(default = "plane_units_per_cube"))]
     pub plane_units_per_cube: u32,
     /// Most units of a cube that holds its tiles across outputs. Not measured.
