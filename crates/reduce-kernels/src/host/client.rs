@@ -107,8 +107,19 @@ pub(crate) fn has_cache_policies(client: &Client) -> bool {
 /// `VK_KHR_workgroup_memory_explicit_layout`. Without it, it exchanges two types, and Mesa's
 /// adapter, which lacks it, ends the process.
 pub(crate) fn is_software_with_spirv(client: &Client) -> bool {
-    let is_spirv = client.name() == "wgpu<spirv>" && Language::of(client) == Language::Other;
-    is_spirv && client.properties().identity.physical.is_none()
+    is_spirv(client) && client.properties().identity.physical.is_none()
+}
+
+fn is_spirv(client: &Client) -> bool {
+    client.name() == "wgpu<spirv>" && Language::of(client) == Language::Other
+}
+
+/// Whether atomic operations of the client's kernels are fences, and plain words that a fence of
+/// the whole cube orders take less: those of CubeCL 0.11 in SPIR-V, which acquire and release. On
+/// one H200, variances of f32 20,000 × 5000 along axis 0 take 114 us with atomic words, and 107 with
+/// atomic operations that order nothing (99 through CUDA, whose atomic operations do not).
+pub(crate) fn has_fencing_atomics(client: &Client) -> bool {
+    is_spirv(client) && client.properties().features.device_memory_scope
 }
 
 /// Whether kernels can compute with values of `element`, beyond loading and storing them.

@@ -15,7 +15,7 @@ use cubecl::{
 };
 use reduce_planner::ElementType;
 
-use super::{bound::Bound, cache::identity};
+use super::{bound::Bound, cache::identity, client::has_fencing_atomics};
 use crate::{
     element::storage_type,
     error::{Reason, ReduceError},
@@ -71,6 +71,13 @@ pub(crate) struct Words {
     /// The number of the launch in the upper 32 bits. It is never 0, and greater than the number
     /// of any earlier launch with these words.
     pub(super) mark: u64,
+}
+
+impl Words {
+    /// The words as plain numbers, where kernels order those by fences.
+    pub(super) fn plain(&self, client: &Client) -> Option<BufferArg> {
+        has_fencing_atomics(client).then(|| self.words.elements())
+    }
 }
 
 /// At least `count` words for the next launch on `stream`. While a graph is recorded, the graph

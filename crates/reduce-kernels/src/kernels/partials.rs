@@ -1,11 +1,16 @@
 //! Published partials: how the cubes of an output tile pass their partial results to the one that
 //! finishes last, and how tiles of segments pass theirs to cubes that look back.
 //!
-//! Plain stores of one cube are not ordered for another without a fence. CubeCL 0.11 has one where
-//! a device promises it (`sync_storage`); these kernels need none. A partial result is published in
-//! atomic words of 64 bits. The low half holds 32 bits of an accumulator, the high half the number
-//! of the launch. Both are one atomic word, so a reader that sees the number of its launch also
-//! sees the payload, in whatever order memory shows the words.
+//! Plain stores of one cube are not ordered for another without a fence, and not every device has
+//! one. So a partial result is published in atomic words of 64 bits. The low half holds 32 bits of
+//! an accumulator, the high half the number of the launch. Both are one atomic word, so a reader
+//! that sees the number of its launch also sees the payload, in whatever order memory shows the
+//! words.
+//!
+//! In SPIR-V, each of CubeCL's atomic operations is a fence itself: a unit waits for each word that
+//! it stores or loads before it goes on to the next. The cubes of a split publish plain words there.
+//! Two fences of the whole cube, before and after it counts itself in, order them (`sync_storage`).
+//! Cubes that wait for others read atomic words everywhere.
 //!
 //! Numbers grow from launch to launch and words begin as 0. Whatever an earlier launch left behind,
 //! even if it was aborted, has a lower number and counts as not written. The counter of a block of
@@ -19,6 +24,7 @@ use cubecl::prelude::*;
 use reduce_planner::{Access, Combine, Direction};
 
 use super::{
+    args::whole_if_any,
     geometry::unknown_zero,
     pairwise::Tree,
     reducer::Reducer,
@@ -26,7 +32,7 @@ use super::{
     total::combine_team,
 };
 use crate::operator::{
-    Accumulator, AccumulatorTypes, OperatorRef, Record, Single, Width, word_count,
+    Accumulator, AccumulatorTypes, OperatorRef, Record, Single, Slice, Width, word_count,
 };
 
 /// Number of words that a unit of the last cube loads together and waits for.
@@ -45,6 +51,8 @@ pub(super) struct Published {
     cubes: usize,
     /// The number of the launch in the high half.
     mark: u64,
+    /// The words as plain numbers, if fences order them.
+    plain: ComptimeOption<Slice<u64>>,
     #[cube(comptime)]
     pub(super) outputs: usize,
     #[cube(comptime)]
@@ -82,16 +90,22 @@ pub(super) fn nth_to_begin(published: &[Atomic<u64>], mark: u64) -> usize {
     if UNIT_POS == 0 {
         // The counter costs 1 to 2 % of a launch on one H200. Places in the grid cost nothing, but
         // no backend promises in which order cubes of a grid begin.
-        let mut earlier = published[0].fetch_add(1u64);
-        // The first cubes find the count of an earlier launch.
-        if earlier < mark {
-            published[0].fetch_max(mark);
-            earlier = published[0].fetch_add(1u64);
-        }
-        number[0] = u32::cast_from(earlier - mark);
+        number[0] = u32::cast_from(counted_in(published, 0usize, mark));
     }
     sync_cube();
     number[0] as usize
+}
+
+/// How many cubes of this launch the word at `counter` has counted before this one.
+#[cube]
+fn counted_in(published: &[Atomic<u64>], counter: usize, mark: u64) -> u64 {
+    let mut earlier = published[counter].fetch_add(1u64);
+    // The first cubes find the count of an earlier launch.
+    if earlier < mark {
+        published[counter].fetch_max(mark);
+        earlier = published[counter].fetch_add(1u64);
+    }
+    earlier - mark
 }
 
 /// Turns the first `count` words into words that no launch has written.
@@ -228,7 +242,15 @@ impl Published {
     ) -> Self {
         let words = word_count::<AccumulatorTypes>(comptime![operator.0.fields]);
         let per_cube = comptime![outputs * words].runtime();
-        Published { first: block * (1 + cubes * per_cube), cubes, mark, outputs, words }
+        let first = block * (1 + cubes * per_cube);
+        Published { first, cubes, mark, plain: ComptimeOption::new_None(), outputs, words }
+    }
+
+    /// The same in plain words, if they are bound as such. All cubes must publish before one
+    /// merges: see [`is_last`](Self::is_last).
+    pub(super) fn in_plain_words(self, plain: &ComptimeOption<Box<[u64]>>) -> Self {
+        let Published { first, cubes, mark, outputs, words, .. } = self;
+        Published { first, cubes, mark, plain: whole_if_any(plain), outputs, words }
     }
 
     /// 0, the same in all units, and unknown to compilers.
@@ -237,9 +259,9 @@ impl Published {
     }
 
     /// Resets the counter for this launch. The cubes count themselves in much later, so the reset
-    /// costs nothing.
+    /// costs nothing. Where it would be a fence, the first cubes that count themselves in do it.
     pub(super) fn open(&self, published: &[Atomic<u64>]) {
-        if UNIT_POS == 0 {
+        if comptime![self.plain.is_none()] && UNIT_POS == 0 {
             published[self.first].fetch_max(self.mark);
         }
     }
@@ -265,7 +287,12 @@ impl Published {
             // 0: after one launch that did not take all of its words, the results of the next
             // launches were wrong.
             let marked = u64::cast_from(*bits.index(word)) | self.mark;
-            published[self.at(cube, output, word)].store(marked);
+            let at = self.at(cube, output, word);
+            #[comptime]
+            match self.plain {
+                ComptimeOption::Some(mut words) => words[at] = marked,
+                ComptimeOption::None => published[at].store(marked),
+            }
         }
     }
 
@@ -294,14 +321,27 @@ impl Published {
         // cube must take the same branch, because the merge has barriers.
         let mut last = Shared::<[u32]>::new_slice(1usize);
         // A cube counts itself in behind its partial results, so the last one rarely waits.
-        sync_cube();
+        self.sync();
         if UNIT_POS == 0 {
-            let earlier = published[self.first].fetch_add(1u64) - self.mark;
+            let earlier = if comptime![self.plain.is_some()] {
+                counted_in(published, self.first, self.mark)
+            } else {
+                published[self.first].fetch_add(1u64) - self.mark
+            };
             let is_last = usize::cast_from(earlier) + 1 == self.cubes;
             last[0] = u32::cast_from(is_last);
         }
-        sync_cube();
+        self.sync();
         last[0] == 1
+    }
+
+    /// Waits for the units of the cube, and for their plain words if there are any.
+    fn sync(&self) {
+        if comptime![self.plain.is_some()] {
+            sync_storage();
+        } else {
+            sync_cube();
+        }
     }
 
     /// Merges what all cubes published: the total of output `UNIT_POS % outputs`, complete in the
@@ -368,7 +408,12 @@ impl Published {
                 for word in 0..words {
                     let mut found = 0u64;
                     if from < own.end {
-                        found = published[self.at(ranges.cube(from), output, word)].load();
+                        let at = self.at(ranges.cube(from), output, word);
+                        #[comptime]
+                        match self.plain {
+                            ComptimeOption::Some(words) => found = words[at],
+                            ComptimeOption::None => found = published[at].load(),
+                        }
                     }
                     taken.push(found);
                 }
@@ -385,8 +430,10 @@ impl Published {
                         // here. A cube that looks back waits for tiles that are still reduced.
                         // Lanes that have no partial must not spin: Mesa's software adapter leaves
                         // a loop after 65535 turns, and those of idle lanes count.
-                        while found < self.mark {
-                            found = published[self.at(ranges.cube(from), output, word)].load();
+                        if comptime![self.plain.is_none()] {
+                            while found < self.mark {
+                                found = published[self.at(ranges.cube(from), output, word)].load();
+                            }
                         }
                         bits.push(u32::cast_from(found));
                     }

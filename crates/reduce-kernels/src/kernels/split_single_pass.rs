@@ -17,12 +17,13 @@ use crate::operator::{OperatorRef, Parameters, Single, Wide, Width};
 
 /// Each of `cubes` cubes reduces a share of each tile. The teams publish their accumulators in
 /// `published`, under the `mark` of the launch. The last cube of a block of tiles merges them and
-/// writes the results.
+/// writes the results. If `plain` is bound, it is the same memory as `published`.
 #[cube(launch_unchecked, address_type = "dynamic")]
 pub(crate) fn reduce_split_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,
     published: &mut [Atomic<u64>],
+    plain: &ComptimeOption<Box<[u64]>>,
     target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
@@ -41,7 +42,7 @@ pub(crate) fn reduce_split_single_pass(
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
-    let partials = Published::of(block, cubes, mark, outputs, operator);
+    let partials = Published::of(block, cubes, mark, outputs, operator).in_plain_words(plain);
     partials.open(&*published);
     match comptime![access.direction] {
         Direction::Along => publish_total::<Single>(&partials, &*published, cube, &share, &reducer),

@@ -187,6 +187,7 @@ impl ReductionLaunch<'_> {
                     ReadOnly types: KernelTypes = self.kernels.types(false),
                     ReadOnly input: InputArrays = self.input(),
                     ReadWrite published: [Atomic<u64>] = words.words.elements(),
+                    ReadWrite plain: ComptimeOption<Box<[u64]>> = words.plain(client).into(),
                     ReadWrite target: TargetArrays = self.target(false),
                     ReadOnly geometry: Geometry = geometry(self.problem(), &plan),
                     ReadOnly parameters: Parameters = self.parameters(),
