@@ -72,6 +72,8 @@ fn the_measured_numbers_are_the_default() {
     others.doubled_columns = Tuning::h200().doubled_columns;
     others.split_bytes_in_flight_along = Tuning::h200().split_bytes_in_flight_along;
     others.split_units_per_cube_along = Tuning::h200().split_units_per_cube_along;
+    let of_many_fields = Tuning::h200().many_fields_units_per_cube_along;
+    others.many_fields_units_per_cube_along = of_many_fields;
     assert_eq!(others, Tuning::h200());
     let mut file = serde_json::to_value(Device::h200()).unwrap();
     file.as_object_mut().unwrap().remove("tuning");

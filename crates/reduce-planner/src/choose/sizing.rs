@@ -152,7 +152,12 @@ pub(super) fn units_limit(problem: &Problem, device: &Device, access: Access, wa
 
 /// Units of a cube in which each unit or plane works for itself.
 pub(super) fn independent_units(problem: &Problem, device: &Device) -> u32 {
-    let wanted = row(problem, device).accumulator.independent_units_per_cube;
+    let usual = row(problem, device).accumulator.independent_units_per_cube;
+    let has_many = problem.operator().fields > FEW_FIELDS;
+    let wanted = match problem.direction() == Direction::Along && has_many {
+        true => usual.max(device.tuning.many_fields_units_per_cube_along),
+        false => usual,
+    };
     floor_power_of_two(u64::from(device.max_units_per_cube.min(wanted))) as u32
 }
 
