@@ -16,7 +16,7 @@ use crate::operator::{
     block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
-    math::{exp, exp_of_negative, has_nan_bits, ln, ln_of_moderate},
+    math::{exp, exp_of_negative, has_nan_bits, ln, ln_of_moderate_for},
     parameters::none,
     rules,
 };
@@ -192,7 +192,7 @@ impl Running for LogSumExp {
         let least = constant::<A>(2f32.powi(-12), 2f64.powi(-12));
         let most_finite = A::max_value();
         let fits = sums.extract(0usize) > least && sum < most_finite;
-        let results = Vector::<Out, W>::cast_from(from + ln_of_moderate::<A, W>(sums));
+        let results = Vector::<Out, W>::cast_from(from + ln_of_moderate_for::<A, Out, W>(sums));
         let after = ScaledSum::<Single> { max: most, sum: Vector::new(sum) };
         (Value::new(results), fields::<Single>(after), fits)
     }

@@ -579,23 +579,29 @@ fn mean_distance<E: Float, N: Size>(
 
 /// The scaled variance: the sum of squared distances from the mean over `count - correction`. It is
 /// infinite or NaN if nothing is left to divide by, and NaN if an element was not finite. The mean
-/// lies at this `distance` from the origin.
+/// lies at this `distance` from the origin. `is_defined` says that all elements are finite, and more
+/// than the correction.
 #[cube]
 fn corrected<E: Float, N: Size>(
     accumulator: Moments<E, N>,
     count: Vector<E, N>,
     distance: Vector<E, N>,
     parameters: &Parameters,
+    #[comptime] is_defined: bool,
 ) -> Vector<E, N> {
     let zero = Vector::from_int(0);
     let correction = Vector::new(parameters.get::<E>(0usize));
     let squares = max(accumulator.squares - accumulator.sum * distance, zero);
-    let nan = Vector::new(nan_or_lowest::<E>());
-    let defined = is_finite::<E, N>(accumulator.squares)
-        .vec_and(count.not_equal(&zero))
-        // On some backends 0 / 0 is not NaN.
-        .vec_and(squares.not_equal(&zero).or(count.greater_than(&correction)));
-    select_many(defined, squares * reciprocal::<E, N>(max(count - correction, zero)), nan)
+    if is_defined {
+        squares * reciprocal::<E, N>(count - correction)
+    } else {
+        let nan = Vector::new(nan_or_lowest::<E>());
+        let defined = is_finite::<E, N>(accumulator.squares)
+            .vec_and(count.not_equal(&zero))
+            // On some backends 0 / 0 is not NaN.
+            .vec_and(squares.not_equal(&zero).or(count.greater_than(&correction)));
+        select_many(defined, squares * reciprocal::<E, N>(max(count - correction, zero)), nan)
+    }
 }
 
 #[cube]
@@ -604,8 +610,9 @@ fn variance<E: Float, N: Size>(
     count: Vector<E, N>,
     distance: Vector<E, N>,
     parameters: &Parameters,
+    #[comptime] is_defined: bool,
 ) -> Vector<E, N> {
-    let scaled = corrected::<E, N>(accumulator, count, distance, parameters);
+    let scaled = corrected::<E, N>(accumulator, count, distance, parameters, is_defined);
     // A compiler may combine the products into one with the square of the scale's reciprocal. That
     // of the coarsest scale overflows, and its product with 0 would be NaN, so the select keeps a
     // variance of 0.
@@ -620,18 +627,28 @@ fn deviation<E: Float, N: Size>(
     count: Vector<E, N>,
     distance: Vector<E, N>,
     parameters: &Parameters,
+    #[comptime] is_defined: bool,
 ) -> Vector<E, N> {
-    corrected::<E, N>(accumulator, count, distance, parameters).sqrt() / accumulator.scale
+    corrected::<E, N>(accumulator, count, distance, parameters, is_defined).sqrt()
+        / accumulator.scale
 }
 
 /// The mean, at this `distance` from the origin. It is NaN of no elements, and if an element was not
 /// finite.
 #[cube]
-fn mean<E: Float, N: Size>(accumulator: Moments<E, N>, distance: Vector<E, N>) -> Vector<E, N> {
-    let defined = is_finite::<E, N>(accumulator.squares)
-        .vec_and(accumulator.count.not_equal(&Vector::from_int(0)));
+fn mean<E: Float, N: Size>(
+    accumulator: Moments<E, N>,
+    distance: Vector<E, N>,
+    #[comptime] is_defined: bool,
+) -> Vector<E, N> {
     let mean = (accumulator.origin + distance) / accumulator.scale;
-    select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
+    if is_defined {
+        mean
+    } else {
+        let defined = is_finite::<E, N>(accumulator.squares)
+            .vec_and(accumulator.count.not_equal(&Vector::from_int(0)));
+        select_many(defined, mean, Vector::new(nan_or_lowest::<E>()))
+    }
 }
 
 /// The accumulator with named fields, which are all of type [`A`].
@@ -740,8 +757,10 @@ impl Var {
         count: Vector<A, N>,
         distance: Vector<A, N>,
         parameters: &Parameters,
+        #[comptime] is_defined: bool,
     ) -> ResultsOf<One, N> {
-        Value::new(Vector::cast_from(variance::<A, N>(total, count, distance, parameters)))
+        let variance = variance::<A, N>(total, count, distance, parameters, is_defined);
+        Value::new(Vector::cast_from(variance))
     }
 }
 derived!(Std: Five -> One = SpreadOfAll, "std", rules::floating,
@@ -755,8 +774,10 @@ impl Std {
         count: Vector<A, N>,
         distance: Vector<A, N>,
         parameters: &Parameters,
+        #[comptime] is_defined: bool,
     ) -> ResultsOf<One, N> {
-        Value::new(Vector::cast_from(deviation::<A, N>(total, count, distance, parameters)))
+        let deviation = deviation::<A, N>(total, count, distance, parameters, is_defined);
+        Value::new(Vector::cast_from(deviation))
     }
 }
 derived!(MeanVar: Five -> Two = SpreadOfAll, "mean_var", rules::floating,
@@ -770,10 +791,11 @@ impl MeanVar {
         count: Vector<A, N>,
         distance: Vector<A, N>,
         parameters: &Parameters,
+        #[comptime] is_defined: bool,
     ) -> ResultsOf<Two, N> {
         Pair::new(
-            Vector::cast_from(mean::<A, N>(total, distance)),
-            Vector::cast_from(variance::<A, N>(total, count, distance, parameters)),
+            Vector::cast_from(mean::<A, N>(total, distance, is_defined)),
+            Vector::cast_from(variance::<A, N>(total, count, distance, parameters, is_defined)),
         )
     }
 }
@@ -791,7 +813,7 @@ macro_rules! results_of_moments {
             ) -> ResultsOf<$results, N> {
                 let (total, count) = (moments::<N>(accumulator), count_of::<N>(count));
                 let distance = mean_distance::<A, N>(total, count);
-                $operator::of_moments::<N>(total, count, distance, parameters)
+                $operator::of_moments::<N>(total, count, distance, parameters, false)
             }
         }
 
@@ -836,7 +858,7 @@ macro_rules! results_of_moments {
                     Vector::cast_from(after.second),
                 );
                 let distance = mean_distance::<A, N>(total, total.count);
-                $operator::of_moments::<N>(total, total.count, distance, parameters)
+                $operator::of_moments::<N>(total, total.count, distance, parameters, false)
             }
         }
 
@@ -844,8 +866,9 @@ macro_rules! results_of_moments {
         /// share, which moves to the mean before them if it is far from it.
         #[cube]
         impl Running for $operator {
-            /// Refuses the first elements of all, scales other than 1, distances out of range, and
-            /// elements among which an origin has become far from the mean.
+            /// Refuses the first elements of all and those that are not more than the correction,
+            /// scales other than 1, distances out of range, and elements among which an origin has
+            /// become far from the mean. So all results are defined.
             fn run<W: Size>(
                 before: AccumulatorOf<Five, Single>,
                 values: Vector<In, W>,
@@ -858,8 +881,9 @@ macro_rules! results_of_moments {
                 // The count of the results is that of each component, which the moments hold.
                 let count = each.count;
                 let distance = each.sum * reciprocal::<A, W>(count);
-                let results = $operator::of_moments::<W>(each, count, distance, parameters);
-                (results, fields::<Single>(after), fits)
+                let results = $operator::of_moments::<W>(each, count, distance, parameters, true);
+                let is_defined = count.extract(0usize) > parameters.get::<A>(0usize);
+                (results, fields::<Single>(after), fits && is_defined)
             }
         }
     };
@@ -950,7 +974,13 @@ impl NanVar {
     ) -> ResultsOf<One, N> {
         let total = moments::<N>(accumulator);
         let distance = mean_distance::<A, N>(total, total.count);
-        Value::new(Vector::cast_from(variance::<A, N>(total, total.count, distance, parameters)))
+        Value::new(Vector::cast_from(variance::<A, N>(
+            total,
+            total.count,
+            distance,
+            parameters,
+            false,
+        )))
     }
 }
 derived!(NanStd: Five -> One = SpreadOfNumbers, "nanstd", rules::floating,
@@ -966,7 +996,13 @@ impl NanStd {
     ) -> ResultsOf<One, N> {
         let total = moments::<N>(accumulator);
         let distance = mean_distance::<A, N>(total, total.count);
-        Value::new(Vector::cast_from(deviation::<A, N>(total, total.count, distance, parameters)))
+        Value::new(Vector::cast_from(deviation::<A, N>(
+            total,
+            total.count,
+            distance,
+            parameters,
+            false,
+        )))
     }
 }
 
@@ -998,10 +1034,10 @@ impl MeanRstd {
         let total = moments::<N>(accumulator);
         let count = count_of::<N>(count);
         let distance = mean_distance::<A, N>(total, count);
-        let deviation = deviation::<A, N>(total, count, distance, parameters);
+        let deviation = deviation::<A, N>(total, count, distance, parameters, false);
         let least = Vector::new(parameters.get::<A>(1usize));
         Pair::new(
-            Vector::cast_from(mean::<A, N>(total, distance)),
+            Vector::cast_from(mean::<A, N>(total, distance, false)),
             Vector::cast_from(Vector::<A, N>::from_int(1) / hypotenuse::<N>(deviation, least)),
         )
     }
