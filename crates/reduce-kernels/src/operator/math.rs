@@ -185,16 +185,44 @@ pub(crate) fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<
     }
 }
 
+/// [`exp_of_negative`] of the differences of components from `most`, which none is above, for sums
+/// whose logarithms are added to `most` and rounded to `R`.
+///
+/// For results of two bytes, CUDA multiplies before it subtracts, in one instruction instead of two.
+/// That changes exponents by 2⁻²⁴ of `most`, and so the logarithm, whose sum with `most` is rounded
+/// to 2⁻¹¹ of itself at best.
+#[cube]
+pub(crate) fn exp_of_differences_for<E: Float, R: Scalar, N: Size>(
+    value: Vector<E, N>,
+    most: Vector<E, N>,
+) -> Vector<E, N> {
+    let result = elem_type_of::<R>();
+    let hardware = HardwareMath::value().comptime();
+    if comptime![result.size() < size_of::<f32>() && hardware != 1] {
+        let of_two = Vector::<f32, N>::new(f32::new(RECIPROCAL_LN_2 as f32));
+        let most = Vector::<f32, N>::cast_from(most) * of_two;
+        hardware_power::<E, N>(Vector::<f32, N>::cast_from(value) * of_two - most)
+    } else {
+        exp_of_negative::<E, N>(value - most)
+    }
+}
+
 /// The exponential by the instruction for powers of two. Results below the least normal f32 are 0.
 #[cube]
 fn hardware_exp<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E, N> {
-    let power = Vector::<f32, N>::cast_from(value) * Vector::new(f32::new(RECIPROCAL_LN_2 as f32));
-    let mut exponential = Vector::<f32, N>::empty();
+    let of_two = Vector::<f32, N>::new(f32::new(RECIPROCAL_LN_2 as f32));
+    hardware_power::<E, N>(Vector::<f32, N>::cast_from(value) * of_two)
+}
+
+/// The powers of two with these exponents. Those below the least normal f32 are 0.
+#[cube]
+fn hardware_power<E: Float, N: Size>(exponent: Vector<f32, N>) -> Vector<E, N> {
+    let mut power = Vector::<f32, N>::empty();
     #[unroll]
     for nth in 0..N::value() {
-        exponential.insert(nth, hardware_exp2(power.extract(nth)));
+        power.insert(nth, hardware_exp2(exponent.extract(nth)));
     }
-    Vector::cast_from(exponential)
+    Vector::cast_from(power)
 }
 
 #[cube]

@@ -44,10 +44,14 @@ pub(super) fn store_results<N: Width>(
             for k in 0..count + part.share.unknown_zero() {
                 let k = k as usize;
                 let number = part.number_of_neighbour(chunk.number, k);
-                let loaded = part.loaded(number, chunk.transposition.value(k));
-                let (all, after) = results_along(running, &loaded, number, part, reducer);
-                chunk.transposition.put(k, all);
-                running = after;
+                if comptime![reducer.operator.0.runs.is_some()] {
+                    running = put_run::<N>(running, chunk, k, number, part, reducer);
+                } else {
+                    let loaded = part.loaded(number, chunk.transposition.value(k));
+                    let (all, after) = results_along(running, &loaded, number, part, reducer);
+                    chunk.transposition.put(k, all);
+                    running = after;
+                }
             }
             sync_plane();
             #[unroll]
@@ -190,6 +194,44 @@ fn store_strips<N: Width>(
             running = running.or_components_of(right, after);
         }
     }
+}
+
+/// Puts the results of the load that comes as number `k` of those that neighbouring units have
+/// exchanged, and returns what lies before the next load.
+///
+/// [`results_along`] would keep each element and each result in a register of its own, for
+/// the branch that takes them one by one. Each branch reads the elements for itself and puts its
+/// results, so that those of narrow types stay together.
+#[cube]
+fn put_run<N: Width>(
+    before: Accumulator<Single>,
+    chunk: &Chunk<N>,
+    k: usize,
+    number: usize,
+    part: &Part<'_>,
+    reducer: &Reducer<'_>,
+) -> Accumulator<Single> {
+    let transposition = chunk.transposition;
+    let mut after = before;
+    let mut one_by_one = true;
+    if part.edges.is_whole(number, comptime![part.spec]) {
+        let loaded = part.loaded(number, transposition.value(k));
+        let (of_run, behind, fits) = results_of_run(before, &loaded, number, part, reducer);
+        if fits {
+            transposition.put(k, of_run);
+            after = behind;
+            one_by_one = false;
+        }
+    }
+    if one_by_one {
+        // Compilers take it for another place.
+        let again = transposition.value(k + part.share.unknown_zero() as usize);
+        let loaded = part.loaded(number, again);
+        let (of_components, behind) = results_in_loop(before, &loaded, number, part, reducer);
+        transposition.put(k, of_components);
+        after = behind;
+    }
+    after
 }
 
 /// The results of the elements of the load along the row with this number, before which lies

@@ -16,7 +16,7 @@ use crate::operator::{
     block::{Add, Most, fold, spread},
     derived::derived,
     element_wise::{constant, is_finite, lowest, nan_or_lowest},
-    math::{exp, exp_of_negative, has_nan_bits, ln, ln_of_moderate_for},
+    math::{exp, exp_of_differences_for, exp_of_negative, has_nan_bits, ln, ln_of_moderate_for},
     parameters::none,
     rules,
 };
@@ -181,7 +181,7 @@ impl Running for LogSumExp {
         let values = Vector::<A, W>::cast_from(values);
         let most = max(total.max, fold::<Most, A, Single, W>(values));
         let from = spread::<A, Single, W>(most);
-        let shares = exp_of_negative::<A, W>(values - from);
+        let shares = exp_of_differences_for::<A, Out, W>(values, from);
         let mut sum = (total.sum * exp_of_negative::<A, Single>(total.max - most)).extract(0usize);
         let mut sums = Vector::<A, W>::empty();
         #[unroll]
