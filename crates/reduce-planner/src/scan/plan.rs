@@ -75,7 +75,7 @@ pub struct ScanPlan {
 
 impl ScanPlan {
     /// The version that this planner makes and runs.
-    pub const VERSION: u32 = 3;
+    pub const VERSION: u32 = 4;
 
     /// Totals that one unit adds up where units learn through shared memory alone.
     pub const SUMMED_BY_A_UNIT: u32 = 16;
