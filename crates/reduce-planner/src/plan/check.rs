@@ -428,14 +428,15 @@ pub(crate) fn check_split(
 }
 
 /// The launch that binds the most buffers fits the device. A peeled or realigned input is bound
-/// twice, as vectors and as elements, and so may be a second one.
+/// twice, as vectors and as elements, and so may be a second one. Published words may be too, as
+/// atomic ones and as plain ones.
 fn check_bindings(plan: &Plan, problem: &Problem, device: &Device) -> Result<(), Illegal> {
     let twice = plan.access.peeled || plan.access.realigned;
     let second = if problem.second().is_some() { 2 } else { 0 };
     let inputs = 1 + usize::from(twice) + second;
     let (fields, results) = (problem.operator().fields, problem.results().len());
     let bindings = match plan.schedule {
-        Schedule::Split { merge: Merge::LastCube, .. } => inputs + 1 + results,
+        Schedule::Split { merge: Merge::LastCube, .. } => inputs + 2 + results,
         Schedule::Split { merge: Merge::SecondLaunch { .. }, .. } => {
             fields.saturating_add(inputs.max(results))
         }
