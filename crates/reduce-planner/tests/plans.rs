@@ -411,7 +411,8 @@ fn empty_reductions_are_taken_one_at_a_time() {
 }
 
 /// Five fields and three results take eight buffers in the second launch of a split, where WebGPU
-/// promises eight with the one for scalars.
+/// promises eight with the one for scalars. The words that the last cube of a split merges are
+/// bound twice where they are plain too.
 #[test]
 fn launches_bind_no_more_buffers_than_the_device_has() {
     let operator = OperatorClass::new("mine", 20).fields(5);
@@ -439,6 +440,11 @@ fn launches_bind_no_more_buffers_than_the_device_has() {
     let mut enough = few;
     enough.max_bindings = 8;
     assert_eq!(choose(&problem(3), &enough).unwrap().plan.schedule.launches(), 2);
+    let split = force(ScheduleKind::Split, &problem(2), &Device::h200()).unwrap();
+    assert_eq!(split.schedule.launches(), 1);
+    split.check(&problem(2), &h200_with(|device| device.max_bindings = 5)).unwrap();
+    let error = split.check(&problem(2), &h200_with(|device| device.max_bindings = 4)).unwrap_err();
+    assert!(error.to_string().contains("a launch binds 5 buffers, the device allows 4"), "{error}");
 }
 
 /// Units of one plane wait for words together, and Mesa's software adapter loses the iterations of
