@@ -196,9 +196,9 @@ pub(crate) fn exp_of_differences_for<E: Float, R: Scalar, N: Size>(
     value: Vector<E, N>,
     most: Vector<E, N>,
 ) -> Vector<E, N> {
-    let result = elem_type_of::<R>();
+    let (element, result) = (elem_type_of::<E>(), elem_type_of::<R>());
     let hardware = HardwareMath::value().comptime();
-    if comptime![result.size() < size_of::<f32>() && hardware != 1] {
+    if comptime![takes_shorter_forms(element, result, hardware)] {
         let of_two = Vector::<f32, N>::new(f32::new(RECIPROCAL_LN_2 as f32));
         let most = Vector::<f32, N>::cast_from(most) * of_two;
         hardware_power::<E, N>(Vector::<f32, N>::cast_from(value) * of_two - most)
@@ -406,13 +406,23 @@ pub(crate) fn ln_of_moderate<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E
 pub(crate) fn ln_of_moderate_for<E: Float, R: Scalar, N: Size>(
     value: Vector<E, N>,
 ) -> Vector<E, N> {
-    let result = elem_type_of::<R>();
+    let (element, result) = (elem_type_of::<E>(), elem_type_of::<R>());
     let hardware = HardwareMath::value().comptime();
-    if comptime![result.size() < size_of::<f32>() && hardware != 1] {
+    if comptime![takes_shorter_forms(element, result, hardware)] {
         hardware_ln::<E, N>(value)
     } else {
         ln_of_moderate::<E, N>(value)
     }
+}
+
+/// Whether results are rounded so much that shorter forms of functions serve, with the width of
+/// [`HardwareMath`].
+fn takes_shorter_forms(
+    element: cubecl::ir::ElemType,
+    result: cubecl::ir::ElemType,
+    hardware: usize,
+) -> bool {
+    !is_f64(element) && hardware != 1 && result.size() < size_of::<f32>()
 }
 
 /// The bits of 3/4 in f32.

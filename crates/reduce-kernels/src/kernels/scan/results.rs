@@ -224,7 +224,7 @@ fn put_run<N: Width>(
         }
     }
     if one_by_one {
-        // Compilers take it for another place.
+        // Compilers do not see that this is the place of above, whose elements they would keep.
         let again = transposition.value(k + part.share.unknown_zero() as usize);
         let loaded = part.loaded(number, again);
         let (of_components, behind) = results_in_loop(before, &loaded, number, part, reducer);
