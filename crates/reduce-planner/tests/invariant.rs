@@ -221,6 +221,25 @@ fn columns_of_a_length_have_one_division() {
     }
 }
 
+/// A column of several dimensions is divided as one in whose middle lies a single slice, where they
+/// are one dimension.
+#[test]
+fn columns_of_several_dimensions_have_the_division_of_one() {
+    for device in devices() {
+        for operator in OPERATORS {
+            let of = |batch: usize| {
+                let problem = problem(operator, &[64, batch, 64, 128], &[0, 2]);
+                choose(&problem, &device).unwrap().plan.schedule
+            };
+            let units =
+                |schedule: Schedule| (schedule.units_per_output(), schedule.cubes_per_output());
+            for batch in [2, 3, 64] {
+                assert_eq!(units(of(batch)), units(of(1)), "{}: {batch}", operator.name);
+            }
+        }
+    }
+}
+
 /// A row that is applied to has one plan, and it is the same whether others lie beside it or not.
 #[test]
 fn applied_rows_of_a_length_have_one_kind_of_plan() {

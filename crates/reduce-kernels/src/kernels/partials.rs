@@ -8,9 +8,11 @@
 //! words.
 //!
 //! In SPIR-V, each of CubeCL's atomic operations is a fence itself: a unit waits for each word that
-//! it stores or loads before it goes on to the next. The cubes of a split publish plain words there.
-//! Two fences of the whole cube, before and after it counts itself in, order them (`sync_storage`).
-//! Cubes that wait for others read atomic words everywhere.
+//! it stores or loads before it goes on to the next. The cubes of a split publish plain words there,
+//! with the number of the launch too. Two fences of the whole cube, before and after it counts itself
+//! in, order them (`sync_storage`, which rests on drivers: CubeCL marks no plain access as one that
+//! others see). A word without the number is read again as an atomic one. Cubes that wait for others
+//! read atomic words everywhere.
 //!
 //! Numbers grow from launch to launch and words begin as 0. Whatever an earlier launch left behind,
 //! even if it was aborted, has a lower number and counts as not written. The counter of a block of
@@ -430,10 +432,8 @@ impl Published {
                         // here. A cube that looks back waits for tiles that are still reduced.
                         // Lanes that have no partial must not spin: Mesa's software adapter leaves
                         // a loop after 65535 turns, and those of idle lanes count.
-                        if comptime![self.plain.is_none()] {
-                            while found < self.mark {
-                                found = published[self.at(ranges.cube(from), output, word)].load();
-                            }
+                        while found < self.mark {
+                            found = published[self.at(ranges.cube(from), output, word)].load();
                         }
                         bits.push(u32::cast_from(found));
                     }

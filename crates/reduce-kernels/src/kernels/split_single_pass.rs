@@ -23,7 +23,7 @@ pub(crate) fn reduce_split_single_pass(
     _types: &KernelTypes,
     input: &InputArrays,
     published: &mut [Atomic<u64>],
-    plain: &ComptimeOption<Box<[u64]>>,
+    plain: &mut ComptimeOption<Box<[u64]>>,
     target: &mut TargetArrays,
     geometry: &Geometry,
     parameters: &Parameters,
@@ -42,7 +42,7 @@ pub(crate) fn reduce_split_single_pass(
     let block = CUBE_POS / cubes;
     let cube = CUBE_POS % cubes;
     let share = share_among_cubes(&input, geometry, block, cube, cubes, access, team);
-    let partials = Published::of(block, cubes, mark, outputs, operator).in_plain_words(plain);
+    let partials = Published::of(block, cubes, mark, outputs, operator).in_plain_words(&*plain);
     partials.open(&*published);
     match comptime![access.direction] {
         Direction::Along => publish_total::<Single>(&partials, &*published, cube, &share, &reducer),

@@ -189,8 +189,8 @@ pub(crate) fn exp_of_negative<E: Float, N: Size>(value: Vector<E, N>) -> Vector<
 /// whose logarithms are added to `most` and rounded to `R`.
 ///
 /// For results of two bytes, CUDA multiplies before it subtracts, in one instruction instead of two.
-/// That changes exponents by 2⁻²⁴ of `most`, and so the logarithm, whose sum with `most` is rounded
-/// to 2⁻¹¹ of itself at best.
+/// That changes exponents, and so the logarithm, by up to 2⁻²⁴ of `most`. Halves keep no more than
+/// 2⁻¹¹ of themselves; where `most` and the logarithm cancel, it is more than that of their sum.
 #[cube]
 pub(crate) fn exp_of_differences_for<E: Float, R: Scalar, N: Size>(
     value: Vector<E, N>,
@@ -399,9 +399,9 @@ pub(crate) fn ln_of_moderate<E: Float, N: Size>(value: Vector<E, N>) -> Vector<E
 
 /// [`ln_of_moderate`] of components to which numbers are added, and whose sums are rounded to `R`.
 ///
-/// Results of two bytes are rounded to 2⁻¹¹ of themselves at best. For those, CUDA takes the
-/// logarithm of the hardware of all of a component, with an error of 2⁻²² of itself (PTX ISA,
-/// `lg2`), in two instructions instead of seven.
+/// For results of two bytes, CUDA takes the logarithm of the hardware of all of a component, in two
+/// instructions instead of seven. Its error is at most 2⁻²² between a half and two, and 2⁻²² of
+/// itself elsewhere (PTX ISA, `lg2`).
 #[cube]
 pub(crate) fn ln_of_moderate_for<E: Float, R: Scalar, N: Size>(
     value: Vector<E, N>,

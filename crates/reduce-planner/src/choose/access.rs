@@ -401,13 +401,15 @@ fn loads_in_flight(
 }
 
 /// Whether columns of pairs have the loads of one sum in flight though their operator is
-/// transcendental: vectors of elements of four bytes and more. On one H200, the divergence of f32
-/// 8192 × 8192 along axis 0 took 131.9 us with 2 loads of each input and 125.1 with 4, of 64 × 1024 ×
-/// 1024 along axis 1 128.3 and 123.4, and of 2000 × 20,000 along axis 0 95.9 and 79.8.
+/// transcendental: vectors of elements of four bytes and more, in one field. On one H200, the
+/// divergence of f32 8192 × 8192 along axis 0 took 131.9 us with 2 loads of each input and 125.1 with
+/// 4, of 64 × 1024 × 1024 along axis 1 128.3 and 123.4, and of 2000 × 20,000 along axis 0 95.9 and
+/// 79.8.
 fn has_loads_of_sums(problem: &Problem, vector: usize) -> bool {
-    let is_transcendental = problem.operator().element_cost.is_transcendental();
+    let operator = problem.operator();
+    let is_one = operator.fields == 1 && operator.element_cost.is_transcendental();
     let is_wide = problem.input().bytes() >= size_of::<f32>() && vector > 1;
-    problem.second().is_some() && is_transcendental && is_wide
+    problem.second().is_some() && is_one && is_wide
 }
 
 /// Whether half as many loads are in flight as of one input: a load of the second input goes with

@@ -207,7 +207,7 @@ fn block_across(
     // H200, a sum of f32 16 × 32 × 64 × 32 × 64 over axes 1 and 3 took 63.9 to 65.5 us in cubes of 8
     // units for each of 32 tiles, and 62.4 to 62.7 with 16 for each of 16; of 64 × 64 × 64 × 128 over
     // axes 0 and 2 34.0 with 64 for each of 8, and 32.8 with 32 for each of 16.
-    let wide = sharing == Sharing::No && access.vector > 1 && problem.reduced().len() > 1;
+    let wide = sharing == Sharing::No && access.vector > 1 && lies_apart(problem);
     let times = if wide { 2 } else { 1 };
     let segment = times * (segment_bytes / load_bytes).max(1) as u64;
     let inner = access.loads_per_inner(problem).next_power_of_two();
@@ -228,7 +228,7 @@ fn block_across(
     } else {
         let fill = units_to_fill(problem, device, access);
         let most = units / adjacent;
-        let least = (times * tuning.across_least_units_per_output).min(most);
+        let least = tuning.across_least_units_per_output.saturating_mul(times).min(most);
         let per_output = fill.clamp(least, most);
         let together = match access.vector {
             1 => units,
@@ -241,6 +241,14 @@ fn block_across(
         outputs_per_cube: outputs as u32,
         combine: Combine::Shared,
     }
+}
+
+/// Whether there are gaps between the rows of neighbouring reduced dimensions. The slices that
+/// batch-invariant plans are made for have none, whatever lies between the slices of a batch.
+fn lies_apart(problem: &Problem) -> bool {
+    let joins = |outer: usize, inner: usize, extent: usize| outer == inner.saturating_mul(extent);
+    let mut neighbours = problem.reduced().windows(2);
+    neighbours.any(|dims| !joins(dims[0].stride, dims[1].stride, dims[1].extent))
 }
 
 /// How many times as wide as others the segments of [`Sharing::SeveralWide`] are. Those of several

@@ -179,7 +179,9 @@ impl ReductionLaunch<'_> {
         let Generated { client, operator, dispatch, .. } = self.kernels;
         let Dispatch { plan, team, grid, address, .. } = *dispatch;
         // SAFETY: as in `single_pass`. There are as many words as the dispatch asked for. Only
-        // launches of this stream use them, one after the other.
+        // launches of this stream use them, one after the other. Where they are bound a second time,
+        // as plain numbers, counters are touched as atomic words alone, and the cubes of a block
+        // touch the others in an order that fences keep.
         unsafe {
             launch_kept!(
                 noted.first, client, count(grid), team.units_per_cube, address;
