@@ -235,13 +235,13 @@ pub struct Tuning {
     /// Units up to which cubes of such a split may grow, if they are more than other schedules
     /// allow. Through SPIR-V, a variance of 2²⁶ f32 took 77.5 us in 256 cubes of 256 units and 73.0
     /// in 264 of 512, a logarithm of the sum of exponentials 89 and 70, an L2 norm 72.5 and 68.4.
-    #[cfg_attr(feature = "serde", serde(default = "split_at_least_units"))]
+    #[cfg_attr(feature = "serde", serde(default = "at_least_units"))]
     pub split_units_per_cube_along: u32,
     /// Fewest units of a cube whose planes or units have accumulators of more than three fields for
     /// themselves, along the reduction. Through SPIR-V, variances of f32 4096 × 50,256 took 209 to
     /// 216 us on one H200 in cubes of 128 units and 199 to 200 in cubes of 256, and means and
     /// variances of bf16 8192 × 32,000 took 136.9 and 133.0.
-    #[cfg_attr(feature = "serde", serde(default = "many_fields_at_least_units"))]
+    #[cfg_attr(feature = "serde", serde(default = "at_least_units"))]
     pub many_fields_units_per_cube_along: u32,
     /// Most bytes that a unit of a split has in flight across outputs. With two cubes of 512 units
     /// on each multiprocessor, 8 loads of 16 bytes took 3.1 % longer than the fastest of 16 plans,
@@ -306,13 +306,8 @@ const fn split_at_least() -> usize {
     1
 }
 
-/// The units of a cube of a split along rows in descriptions of devices that do not say.
-const fn split_at_least_units() -> u32 {
-    1
-}
-
-/// The units of a cube of planes of many fields in descriptions of devices that do not say.
-const fn many_fields_at_least_units() -> u32 {
+/// Fewest units of a cube in descriptions of devices that do not say: other rules decide.
+const fn at_least_units() -> u32 {
     1
 }
 
@@ -543,8 +538,8 @@ impl Tuning {
             split_long_rounds: split_long_rounds(),
             doubled_columns: doubled_columns(),
             split_bytes_in_flight_along: split_at_least(),
-            split_units_per_cube_along: split_at_least_units(),
-            many_fields_units_per_cube_along: many_fields_at_least_units(),
+            split_units_per_cube_along: at_least_units(),
+            many_fields_units_per_cube_along: at_least_units(),
             split_bytes_in_flight_across: 128,
             partials_per_block: 4096,
             published_bytes: 1 << 22,
